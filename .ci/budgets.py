@@ -127,7 +127,7 @@ def find_rises() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print every count beside its budget; return 1 when one is passed or was raised."""
+    """Print every count next to its budget; return 1 when one is passed or was raised."""
     text = BUDGETS.read_text("utf-8")
     wrong = []
     for unit, limits in tomllib.loads(text).items():

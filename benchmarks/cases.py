@@ -4,10 +4,10 @@ What belongs here: timing the cases, and checking that both ways computed the sa
 the table of results (``engine``), other ways of doing a round (``peft``) and of sampling
 (``dense_sampling``).
 
-A case prints one JSON object a row. Peak memory is the high-water mark of the process when our part
-is done and the reference has not begun; with two types (:func:`list_types`) it covers the types
-timed so far. On a GPU wall-clock seconds and memory on the GPU are measured, of one type at a time.
-A reference has the types of ours: to ``mixed`` it loads its backbone in bfloat16.
+A case prints one JSON object per row. Peak memory is the high-water mark of the process when our
+part is done and the reference has not begun; with two types (:func:`list_types`) it covers the
+types timed so far. On a GPU wall-clock seconds and memory on the GPU are measured, of one type at a
+time. A reference has the types of ours: to ``mixed`` it loads its backbone in bfloat16.
 
 Tokens are those that pass through the backbone's first layer, read or written.
 
@@ -112,7 +112,7 @@ def build_row(
 
 
 def list_types(case: Case) -> list[str]:
-    """Return the types that are timed: mixed where the processor multiplies bfloat16, and float32.
+    """Return the types that are timed: mixed if the processor multiplies bfloat16, and float32.
 
     Without such an instruction neither way would be what a user runs. Chosen types replace them.
     """
@@ -247,7 +247,7 @@ def _measure_types(
 
 
 def check_gap(gap: float, dtype: str, work: str) -> None:
-    """Raise ArithmeticError where the relative gap of two losses says that the work differs."""
+    """Raise ArithmeticError if the relative gap of two losses shows that the work differs."""
     if gap > LARGEST_GAP[dtype]:
         raise ArithmeticError(
             f"{dtype} {work}: the forecast losses of the two ways differ by {gap:.2e} of their "
@@ -259,7 +259,7 @@ def check_gap(gap: float, dtype: str, work: str) -> None:
 def compare_records(ours: Sequence[Row], theirs: Sequence[Row]) -> dict[str, float]:
     """Return the largest difference of each number over the repeats, relative to its size.
 
-    The policy loss is a mean of advantages that sum to zero, so its size says nothing: its
+    The policy loss is a mean of advantages that sum to zero, so its size means nothing: its
     difference is absolute.
     """
 

@@ -45,5 +45,5 @@ def forget_peak() -> None:
 
 
 def name_gpu() -> dict[str, str]:
-    """Return the machine of a row where it is a GPU."""
+    """Return the machine of a row if it is a GPU."""
     return {"machine": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}

@@ -68,7 +68,7 @@ def draw_faults(
     low, high = values.min(), values.max()
     for filler in (-9999.0, -1.0, 0.0, 999.0):
         for share in SHARES:
-            # Within the range of the values nothing tells a filler from a value.
+            # Within the range of the values nothing distinguishes a filler from a value.
             if not low <= filler <= high:
                 yield (
                     f"filler {filler:g}",
@@ -96,7 +96,7 @@ def draw_faults(
 def sweep_doors(
     rows: pl.DataFrame, step: timedelta, rng: np.random.Generator
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each fault by the door of a table, and whether a word is said of it.
+    """Yield the name of each fault by the door of a table, and whether it is reported.
 
     The table comes as a DataFrame that is fitted, and as a file that is declared; the DataFrame
     also as newer rows of a sound fit, in another unit or late.
@@ -197,7 +197,7 @@ def main(archive: Path | None = None) -> None:
             found[f"{kind}, tables {task.role}"].append(bool(said))
             values = part.drop_nulls("value").tail(LONGEST).select("start_utc", "value")
             swept = [*sweep_files(part)]
-            # One series shows how a table is read: both doors judge every series by itself.
+            # One series is enough to read a table: both doors judge every series by itself.
             if not said and len(values) >= FEWEST and task.name not in seen:
                 seen.add(task.name)
                 swept += sweep_doors(values, form.clock.step, rng)

@@ -102,7 +102,7 @@ def derive_rows(rows: list[Row], surroundings: Row) -> list[Row]:
         ("memory-joint", "memory-joint-ratio", _divide_peaks),
         ("memory-by-agent", "memory-by-agent-ratio", _divide_peaks),
     )
-    # Rows of another machine may stand in the same table.
+    # Rows of another machine may be in the same table.
     rows = [row for row in rows if row["machine"] == surroundings["machine"]]
 
     out: list[Row] = []

@@ -75,6 +75,7 @@ class PeftForecasts:
         self.backbone = load_reference(config.backbone)
         self.local = range(config.population.agents)
         self.is_mixed = False
+        self._vocabulary_size = len(self.backbone.model.get_input_embeddings().weight)
         self._in_use = self.local
 
         decoder = self.backbone.decoder
@@ -115,21 +116,20 @@ class PeftForecasts:
         return PaddedPrompts(ids_NP.reshape(len(groups), -1).to(device), mask_ARP)
 
     def soft_token_id(self, row: int) -> int:
-        """Return the id that stands for a row of the table of soft tokens."""
+        """Return the id that represents a row of the table of soft tokens."""
         return self._vocabulary_size + row
 
     def embed(self, ids: Tensor, soft_ASD: Tensor | None = None) -> Tensor:
         """Embed tokens, ids (..., T) to (..., T, D), soft ones from each agent's table."""
-        embedding = self.backbone.model.get_input_embeddings()
-        if soft_ASD is None:
-            embeds: Tensor = embedding(ids).float()
-            return embeds
-
+        embedding: Any = self.backbone.model.get_input_embeddings()
         rows_AL = ids - self._vocabulary_size
+        words_ALD: Tensor = embedding(ids.clamp(max=self._vocabulary_size - 1)).float()
+        if soft_ASD is None:
+            return words_ALD
+
         soft_ALD = torch.stack(
             [soft_SD[row] for soft_SD, row in zip(soft_ASD, rows_AL.clamp(min=0), strict=True)]
         )
-        words_ALD = embedding(ids.clamp(max=self._vocabulary_size - 1)).float()
         return torch.where((rows_AL >= 0)[..., None], soft_ALD, words_ALD)
 
     def read_out(
@@ -140,25 +140,19 @@ class PeftForecasts:
         embeds_ARPD = embeds_ALD.unflatten(1, packed.mask_ARP.shape[1:])
         if self.is_mixed:
             names = [self.names[a] for a in self._in_use for _ in range(embeds_ARPD.shape[1])]
-            states_NPD = self._forward(
-                embeds_ARPD.flatten(0, 1), packed.mask_ARP.flatten(0, 1), adapter_names=names
-            )
+            prompts = (each.flatten(0, 1) for each in (embeds_ARPD, packed.mask_ARP))
+            states_NPD = self._forward(*prompts, adapter_names=names)
             return states_NPD.unflatten(0, embeds_ARPD.shape[:2])[:, :, -count:]
 
         states = []
-        for agent, embeds_RPD, mask_RP in zip(
-            self._in_use, embeds_ARPD, packed.mask_ARP, strict=True
-        ):
+        of_agents = zip(self._in_use, embeds_ARPD, packed.mask_ARP, strict=True)
+        for agent, embeds_RPD, mask_RP in of_agents:
             self.model.set_adapter(self.names[agent])
             # Each agent's batch is as wide as its own longest prompt.
             first = int(mask_RP.any(0).int().argmax())
             states_RPD = self._forward(embeds_RPD[:, first:], mask_RP[:, first:])
             states.append(states_RPD[:, -count:])
         return torch.stack(states)
-
-    @property
-    def _vocabulary_size(self) -> int:
-        return int(self.backbone.model.get_input_embeddings().weight.shape[0])
 
     def _forward(self, embeds_NPD: Tensor, mask_NP: Tensor, **options: Any) -> Tensor:  # noqa: ANN401
         out = self.model(
@@ -169,8 +163,7 @@ class PeftForecasts:
             use_cache=False,
             **options,
         )
-        states_NPD: Tensor = out.last_hidden_state
-        return states_NPD.float()
+        return out.last_hidden_state.float()
 
 
 class PeftRound:

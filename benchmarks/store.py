@@ -61,7 +61,7 @@ _SEED = 0
 
 
 Blocks = Iterator[Callable[[], object]]
-"""What is timed of a step, block by block; what a block needs is made before it is taken."""
+"""The timed part of a step, block by block; inputs of a block are made before its timing."""
 
 
 def upsert(folder: Path, rows: int) -> Blocks:

@@ -4,7 +4,7 @@ What belongs here: configuration, and our round with its samples kept. What does
 (``cases``), other ways of doing a round (``peft``), the synthetic windows and news themselves
 (``tests.support.population``).
 
-Nothing is read but the models. They are on a GPU where there is one, as in the product; set
+Nothing is read but the models. They are on a GPU if there is one, as in the product; set
 ``CUDA_VISIBLE_DEVICES`` to nothing for the processor.
 
 Shapes: A agents, G samples of an agent, B windows, N windows in all, P priors, H horizon,
@@ -43,9 +43,16 @@ REGIONS = ("NSW1", "QLD1", "SA1", "TAS1", "VIC1")
 
 _SCHEDULE_ROUNDS = 100  # length of the learning-rate schedule, of which few rounds are run
 
-#: What is compared with other ways: free texts of a fixed length, one reading of each window.
+#: What is compared with other ways: free texts that a policy samples, one reading of each window.
 _COMPARED = {
     "evolution.form": "free",
+    "evolution.flat_share": 0.0,
+    "evolution.cross_share": 0.0,
+    "evolution.credit": "own",
+    "grpo.carry": "best",
+    "grpo.reward_windows": 0,
+    "news.fit": "own",
+    "news.linear": False,
     "news.dropout": 0.0,
     "run.fixed_logics": 0,  # comparators of the regret, which the other ways do not have
     "run.gradient": "joint",

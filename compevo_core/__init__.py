@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from compevo_core.evaluation.result_rows import Identity, evaluate
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.table.forecaster import Forecaster
+    from compevo_core.table.groups import GroupedForecaster
     from compevo_core.training.round_record import RoundRecord
     from compevo_core.training.run_folder import RunFolder
     from compevo_core.training.trainer import train
@@ -49,6 +50,7 @@ __all__ = [
     "CompEvoForecaster",
     "DatasetSpec",
     "Forecaster",
+    "GroupedForecaster",
     "Identity",
     "NewsPool",
     "RoundRecord",
@@ -73,6 +75,7 @@ _MODULES = {
     "CompEvoForecaster": "forecast.forecaster",
     "DatasetSpec": "data.datasets",
     "Forecaster": "table.forecaster",
+    "GroupedForecaster": "table.groups",
     "Identity": "evaluation.result_rows",
     "NewsPool": "data.news_pool",
     "RoundRecord": "training.round_record",

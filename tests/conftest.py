@@ -1,4 +1,4 @@
-"""Fixtures shared by every test: where the real archive lies, if it is there."""
+"""Fixtures shared by every test: where the real archive is, if there is one."""
 
 import gc
 import os
@@ -116,7 +116,7 @@ def open_known(known_home, tmp_path):
 
 @pytest.fixture
 def spy(monkeypatch):
-    """Keep arguments and options of every call of a function, which goes on as before."""
+    """Keep arguments and options of every call of a function, which works as before."""
 
     def watch(owner, name):
         calls, original = [], getattr(owner, name)

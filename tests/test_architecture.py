@@ -53,7 +53,7 @@ LAYERS = (
     "compevo_core.paper.report",
     "compevo_pipeline.paper",
 )
-"""The folders: a module imports its own folder and those above it in this list alone."""
+"""The folders: a module imports only its own folder and those above it in this list."""
 
 COMPOSING = {"compevo_pipeline.definitions", "compevo_pipeline.cli.main"}
 """The two modules that add ``compevo_pipeline.paper``: its assets and its commands."""
@@ -113,7 +113,7 @@ def modules() -> dict[str, Path]:
 
 
 def resolve(dotted: str) -> str | None:
-    """The project module that a dotted name lies in."""
+    """The project module that a dotted name is in."""
     while dotted:
         if dotted in modules():
             return dotted
@@ -168,7 +168,7 @@ def circles(graph: dict[str, frozenset[str]]) -> list[str]:
 
 
 def test_every_module_belongs_to_an_existing_layer():
-    # The package itself holds a docstring alone.
+    # The package itself holds only a docstring.
     assert {module for module in modules() if unit_of(module) is None} <= {PIPELINE}
     assert [unit for unit in RANK if unit not in modules()] == []
 
@@ -378,7 +378,7 @@ def _asks_the_judge(
 
 
 def test_the_judges_key_appears_nowhere(monkeypatch, tmp_path, caplog):
-    # Nothing listens there: the key would be sent to this machine alone, and is not even sent.
+    # Nothing listens there: the key would be sent only to this machine, and is not even sent.
     monkeypatch.setenv(JUDGE_KEY, CANARY)
     settings = Settings.from_environment(
         {

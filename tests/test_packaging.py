@@ -59,7 +59,7 @@ def imported_modules() -> set[str]:
     for call in calls:
         if getattr(call.func, "id", "") == "import_package":
             found |= {arg.value.partition(".")[0] for arg in call.args if hasattr(arg, "value")}
-    # Type checkers alone read these; typer brings its own click.
+    # Only type checkers read these; typer brings its own click.
     of_checkers = {"_typeshed", "click"}
     own = {"compevo_core", "compevo_pipeline"}
     return found - set(sys.stdlib_module_names) - of_checkers - own
@@ -79,7 +79,7 @@ def imported_distributions() -> set[str]:
 
 
 def test_every_import_of_the_product_is_declared():
-    extras = ("kubernetes", "zero-shot", "fracast", "statsforecast", "excel")
+    extras = ("kubernetes", "zero-shot", "fracast", "statsforecast", "excel", "groups")
     of_extras = {name for extra in extras for name in EXTRAS[extra]}
     assert sorted(imported_distributions() - set(NEEDED) - of_extras) == []
 
@@ -93,14 +93,14 @@ def test_a_missing_package_names_its_extra():
     found = {
         name: extra
         for name in imported_modules()
-        for extra in ("table", "statsforecast", "fracast")
+        for extra in ("table", "statsforecast", "fracast", "groups")
         if canonical(PROVIDERS[name][0]) in EXTRAS[extra]
     }
     assert found == _EXTRAS
 
 
 def install(folder, *extras):
-    """Fill a folder with what extras bring beside the base, as links."""
+    """Fill a folder with what extras add to the base, as links."""
     left, seen = [*BASE, *(name for extra in extras for name in EXTRAS[extra])], set()
     while left:
         distribution = metadata.distribution(left.pop())

@@ -73,29 +73,22 @@ def write_notes(
 
     Forecasts cover all agents, in the unit of each window; articles come best match first.
     """
-    said = [
-        [
-            _describe(agent, values_ABH[agent, window], view.unit, articles[window])
-            for window, view in enumerate(views)
-        ]
-        for agent, articles in enumerate(news)
-    ]
+    # Means of parts of the day: all numbers of each rival would fill the context.
+    spans = split_evenly(values_ABH.shape[2], _SUMMARY_PARTS)
+    said: list[list[str]] = []
+    for agent, by_window in enumerate(news):
+        said.append([])
+        for view, values_H, articles in zip(views, values_ABH[agent], by_window, strict=True):
+            means = [float(values_H[span].mean()) for span in spans]
+            numbers = ", ".join(format_numbers(means, view.unit))
+            # A headline is data: it is cleaned like any other text in a prompt.
+            reason = clean_text(articles[0].title, _TITLE_CHARACTERS) if articles else "no news"
+            text = f"Agent_{agent} forecasts {numbers} {view.unit}, because of: {reason}"
+            said[-1].append(text)
     return [
         ["\n".join(others) for others in zip(*said[:agent], *said[agent + 1 :], strict=True)]
         for agent in range(len(said))
     ]
-
-
-def _describe(
-    agent: int, values_H: FloatArray, unit: str, articles: Sequence[RetrievedArticle]
-) -> str:
-    # Means of parts of the day: all numbers of each rival would fill the context.
-    spans = split_evenly(len(values_H), _SUMMARY_PARTS)
-    means = [float(values_H[span].mean()) for span in spans]
-    numbers = ", ".join(format_numbers(means, unit))
-    # A headline is data: it is cleaned like any other text in a prompt.
-    reason = clean_text(articles[0].title, _TITLE_CHARACTERS) if articles else "no news"
-    return f"Agent_{agent} forecasts {numbers} {unit}, because of: {reason}"
 
 
 def discount_rewards(reward_TAB: Tensor, discount: float) -> Tensor:

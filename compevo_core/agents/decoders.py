@@ -97,17 +97,21 @@ class BatchForecasts:
     news: Sequence[Sequence[tuple[str, ...]]] = ()
 
 
+@dataclasses.dataclass
 class EqualFitness:
     """What :class:`agents.selection.FitnessSelection` is before any round: all members alike."""
 
-    def __init__(self, members: int) -> None:
-        self.gates_A = np.ones(members, dtype=np.float32)
+    members: int
+
+    @property
+    def gates_A(self) -> npt.NDArray[np.float32]:  # noqa: N802 - shape suffix
+        """The gate of each member, fully open."""
+        return np.ones(self.members, dtype=np.float32)
 
     def weights(self, entities: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return the weights (B, A), in single precision as a softmax gives them."""
-        members = len(self.gates_A)
-        return np.full((len(entities), members), 1.0 / members, dtype=np.float32)
+        return np.full((len(entities), self.members), 1.0 / self.members, dtype=np.float32)
 
     def fitness(self, entities: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return the fitness (B, A)."""
-        return np.zeros((len(entities), len(self.gates_A)), dtype=np.float32)
+        return np.zeros((len(entities), self.members), dtype=np.float32)

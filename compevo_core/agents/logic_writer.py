@@ -276,45 +276,31 @@ class LogicWriter:
 
         An agent's fallback, its present logic, stands in for a sample without one.
         """
-        return _split_groups(
-            [
-                [
-                    self._read_logic(ids_T[mask_T.bool()].tolist(), fallback)
-                    for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True)
-                ]
-                for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True)
-            ],
-            ids_AGT.device,
-        )
-
-    def _read_logic(self, ids: list[int], fallback: str) -> tuple[str, bool]:
-        """Return the logic of one sample, and whether it is the fallback."""
         tokenizer = self.population.backbone.tokenizer
-        text = tokenizer.decode(ids, skip_special_tokens=True)
+        groups: list[list[tuple[str, bool]]] = []
+        for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True):
+            groups.append([])
+            for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True):
+                ids = ids_T[mask_T.bool()].tolist()
+                text = tokenizer.decode(ids, skip_special_tokens=True)
+                if self._grammar is not None:
+                    groups[-1].append((text.strip(), False))
+                    continue
 
-        if self._grammar is not None:
-            return text.strip(), False
-
-        has_ended = ids[-1] == tokenizer.eos_token_id or "\n" in text
-        return clean_logic(text, fallback, was_cut=not has_ended)
+                has_ended = ids[-1] == tokenizer.eos_token_id or "\n" in text
+                groups[-1].append(clean_logic(text, fallback, was_cut=not has_ended))
+        return _split_groups(groups, ids_AGT.device)
 
     def _prepend_soft_prompt(
         self, groups: Sequence[PromptGroup], soft_prompt_AD: Tensor | None
     ) -> tuple[Batch, Tensor]:
         """Pack one prompt group an agent after its soft prompt; return its embeddings (A, L, D)."""
-        if soft_prompt_AD is None:
-            packed = self.population.pack([[group] for group in groups])
-            return packed, self.population.embed(packed.ids_AL)
-
-        # A soft prompt has no token id: a placeholder holds its position, so that the packing, the
-        # positions and the attention count it, and its embedding is put in the place afterwards.
-        placeholder = self.population.backbone.tokenizer.pad_token_id
+        soft_ids = [] if soft_prompt_AD is None else [self.population.soft_token_id(0)]
         packed = self.population.pack(
-            [[PromptGroup([placeholder, *group.prefix], group.suffixes)] for group in groups]
+            [[PromptGroup([*soft_ids, *group.prefix], group.suffixes)] for group in groups]
         )
-        embeds_ALD = self.population.embed(packed.ids_AL)
-        soft_A1D = soft_prompt_AD[:, None].to(embeds_ALD.dtype)
-        return packed, torch.cat([soft_A1D, embeds_ALD[:, 1:]], 1)
+        soft_A1D = None if soft_prompt_AD is None else soft_prompt_AD[:, None]
+        return packed, self.population.embed(packed.ids_AL, soft_A1D)
 
     def _score(
         self,
@@ -341,14 +327,12 @@ class LogicWriter:
         states_ALD = self.population.hidden_states(packed, embeds_ALD)
 
         # The state at a token scores the token after it: the last len(ids) states of each prompt.
-        length = packed.ids_AL.shape[1]
-        positions: list[int] = []
-        for agent, samples in enumerate(sampled):
-            for number, ids in enumerate(samples):
-                indices = packed.token_indices(agent, number)
-                positions += [agent * length + i for i in indices[len(indices) - len(ids) :]]
+        scored: list[int] = []
+        for prompts, samples in zip(packed.prompts, sampled, strict=True):
+            for places, ids in zip(prompts, samples, strict=True):
+                scored += places[len(places) - len(ids) :]
         states_ND = states_ALD.flatten(0, 1).index_select(
-            0, torch.tensor(positions, dtype=torch.long, device=states_ALD.device)
+            0, torch.tensor(scored, dtype=torch.long, device=states_ALD.device)
         )
 
         is_sampled_AGT = mask_AGT.bool()

@@ -185,12 +185,12 @@ def build_slots(
     names, regions = topics or TOPICS, list_regions(entities)
     counts = [text for text, count in _COUNTS.items() if count < top_k]
     # A series without a region of its own has no home that news could be of.
-    is_placed = selects and bool(regions)
-    selectors = [counts, [_LOCAL] * is_placed, list(_AGES)] if selects else []
+    home, local = ([_HOME_REGION], [_LOCAL]) if selects and regions else ([], [])
+    selectors = [counts, local, list(_AGES)] if selects else []
     return [
         [f" {verb} news about" for verb in _VERBS],
         [f" {topic}" for topic in (*names, *map(" and ".join, itertools.combinations(names, 2)))],
-        [f" in {region}," for region in (_ANY_REGION, *[_HOME_REGION] * is_placed, *regions)],
+        [f" in {region}," for region in (_ANY_REGION, *home, *regions)],
         *(["", *(f" {text}," for text in texts)] for texts in selectors),
         [f" {time}," for time in _TIMES],
         [f" as a sign of {sign}." for sign in _SIGNS],
@@ -365,7 +365,9 @@ def name_own_topics(config: RunConfig, train: WindowSet, news: NewsPool | None) 
         fresh = [news.get_title(name) for name in ids if known_before - news.get_date(name) <= DAY]
         counts.update({word for title in fresh for word in _TOPIC.findall(title.lower())})
     most = len(ids_of) / 2
-    words = [word for word, count in counts.most_common() if _FEWEST_ORIGINS <= count <= most]
+    # Of words as frequent, the first by name: a set has another order in each process.
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    words = [word for word in ranked if _FEWEST_ORIGINS <= counts[word] <= most]
     if not words:
         raise ConfigError(
             f"no word is in the headlines of {_FEWEST_ORIGINS} train origins, so agents have no "

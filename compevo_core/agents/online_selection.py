@@ -13,6 +13,7 @@ from the end of training (Eq. 3 to 5).
 Shapes: A experts (agents), B or N windows, P parts of a day, H horizon, h steps of a part.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -169,35 +170,30 @@ RuleState = EqualState | BoaState | PaperState
 _Scope = tuple[str, int, int]  # series, unknown steps, part of the day
 
 
+@dataclasses.dataclass(eq=False)
 class PopulationWeights:
     """What weighs the agents: the guard, errors that became known since training, or training."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        trained: "FitnessSelection | EqualFitness",
-        calibration: ErrorCalibration,
-    ) -> None:
-        self._config = config
-        self._trained = trained
-        self._calibration = calibration
-        self._states: dict[_Scope, RuleState] = {}
+    config: RunConfig
+    trained: "FitnessSelection | EqualFitness"
+    calibration: ErrorCalibration
+    _states: dict[_Scope, RuleState] = dataclasses.field(default_factory=dict, init=False)
 
     def weights(self, views: Sequence[WindowView], own_NA: FloatArray | None = None) -> FloatArray:
         """Return the weights (N, A, H) of each agent at each step, with a sum of 1.
 
         Weights that come with the forecasts replace the weights from training.
         """
-        if self._config.selection.online and not self._calibration.override_A.any():
-            spans = split_evenly(find_horizon(views), self._config.selection.parts)
+        if self.config.selection.online and not self.calibration.override_A.any():
+            spans = split_evenly(find_horizon(views), self.config.selection.parts)
             lengths = [span.stop - span.start for span in spans]
             scopes = ((view.entity, view.unknown_steps) for view in views)
             by_part = [[self._state(*of, p).weights() for p in range(len(spans))] for of in scopes]
             return np.repeat(np.stack(by_part).swapaxes(1, 2), lengths, axis=2)
 
         if own_NA is None:
-            own_NA = to_array(self._trained.weights([view.entity for view in views]))
-        weights_NA = self._calibration.weigh(own_NA).astype(np.float64)
+            own_NA = to_array(self.trained.weights([view.entity for view in views]))
+        weights_NA = self.calibration.weigh(own_NA).astype(np.float64)
         return np.repeat(weights_NA[:, :, None], find_horizon(views), axis=2)
 
     def observe(self, experience: Experience) -> None:
@@ -205,10 +201,10 @@ class PopulationWeights:
 
         Steps whose truth is NaN move nothing.
         """
-        if not self._config.selection.online:
+        if not self.config.selection.online:
             return
 
-        spans = split_evenly(experience.truth_NH.shape[1], self._config.selection.parts)
+        spans = split_evenly(experience.truth_NH.shape[1], self.config.selection.parts)
         forecasts = experience.agents_NAH, experience.mixture_NH, experience.truth_NH
         for scope, agents_AH, mixture_H, truth_H in zip(experience.scopes, *forecasts, strict=True):
             for part, span in enumerate(spans):
@@ -235,17 +231,17 @@ class PopulationWeights:
             setattr(state, name, value if is_array else float(value))
 
     def _state(self, entity: str, unknown_steps: int, part: int) -> RuleState:
-        by_series = self._config.selection.scope == "series"
+        by_series = self.config.selection.scope == "series"
         scope = (entity if by_series else "", unknown_steps, part)
         if scope not in self._states:
-            name = entity or self._calibration.entities[0]
-            first = self._config.population.first_weights
-            if self._config.news.fit == "joint":
+            name = entity or self.calibration.entities[0]
+            first = self.config.population.first_weights
+            if self.config.news.fit == "joint":
                 # Readings were fitted to add up under the weights of the end of training.
-                first = to_array(self._trained.weights([name]))[0].astype(np.float64).tolist()
-            rule = self._config.selection.rule
+                first = to_array(self.trained.weights([name]))[0].astype(np.float64).tolist()
+            rule = self.config.selection.rule
             if rule == "paper":  # begins where training left
-                self._states[scope] = PaperState(self._trained, name, self._config)
+                self._states[scope] = PaperState(self.trained, name, self.config)
             else:
                 self._states[scope] = BoaState(first) if rule == "boa" else EqualState(first)
         return self._states[scope]

@@ -25,7 +25,6 @@ import numpy as np
 
 from compevo_core.baselines.base import TrainSpace, repeat_last_season
 from compevo_core.data.arrays import FloatArray, mean_known
-from compevo_core.data.calendar import Calendar
 from compevo_core.data.context import OWN
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import DAY, WEEK
@@ -233,18 +232,18 @@ class FeatureSpace(TrainSpace):
         heating = np.maximum(HEATING_BELOW_K - kelvin, 0)
         return np.concatenate([cooling, heating], axis=1)
 
-    @property
-    def change_names(self) -> tuple[str, ...]:
-        """Stems of the covariates known for both of the last two days."""
-        stems = (name.removesuffix("_lag1") for name in self.covariates if name.endswith("_lag1"))
-        return tuple(stem for stem in stems if f"{stem}_lag2" in self.covariates)
+    def compute_changes(self, weather_NC: FloatArray) -> dict[str, FloatArray]:
+        """Return the changes (N, 1) of covariates known for both of the last two days, by name.
 
-    def compute_changes(self, weather_NC: FloatArray) -> FloatArray:
-        """Return the change of ``change_names`` over the last two days, (N, names)."""
-        # For the trees, which split on one column at a time and cannot subtract two of them.
-        yesterday = [self.covariates.index(f"{stem}_lag1") for stem in self.change_names]
-        day_before = [self.covariates.index(f"{stem}_lag2") for stem in self.change_names]
-        return weather_NC[:, yesterday] - weather_NC[:, day_before]
+        For the trees, which split on one column at a time and cannot subtract two of them.
+        """
+        columns = name_columns(self.covariates, weather_NC)
+        stems = (name.removesuffix("_lag1") for name in self.covariates if name.endswith("_lag1"))
+        return {
+            f"{stem}_change": columns[f"{stem}_lag1"] - columns[f"{stem}_lag2"]
+            for stem in stems
+            if f"{stem}_lag2" in columns
+        }
 
     def scale_inputs(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the inputs (N, L), centred and in units of each entity's train deviation."""
@@ -319,30 +318,21 @@ def list_own_covariates(windows: Sequence[Window]) -> list[str]:
 
 def encode_calendars(views: Sequence[WindowView]) -> FloatArray:
     """Return calendar features (N, len(CALENDAR_NAMES))."""
-    rows = [_encode_calendar(view.calendar) for view in views]
-    return np.array(rows).reshape(len(views), len(CALENDAR_NAMES))
+    rows = np.zeros((len(views), len(CALENDAR_NAMES)))
+    for row, view in zip(rows, views, strict=True):
+        calendar = view.calendar
+        row[calendar.target_weekday] = 1.0
 
+        # Days off are weekends and holidays. The change into and out of them matters by itself: the
+        # input is a day of the other kind.
+        is_holiday, was_holiday = bool(calendar.target_holiday), bool(calendar.previous_holiday)
+        is_off = is_holiday or calendar.target_weekday >= 5
+        was_off = was_holiday or calendar.previous_weekday >= 5
+        row[7:13] = is_holiday, was_holiday, is_off, was_off, is_off > was_off, was_off > is_off
 
-def _encode_calendar(calendar: Calendar) -> list[float]:
-    """Return the numbers of ``CALENDAR_NAMES``."""
-    weekdays = [float(calendar.target_weekday == i) for i in range(7)]
-
-    # The change into and out of days off matters by itself: the input is a day of the other kind.
-    is_off = calendar.target_is_day_off
-    was_off = calendar.previous_is_day_off
-    flags = [
-        bool(calendar.target_holiday),
-        bool(calendar.previous_holiday),
-        is_off,
-        was_off,
-        is_off > was_off,
-        was_off > is_off,
-    ]
-
-    angle = 2 * np.pi * calendar.day_of_year / DAYS_OF_YEAR
-    waves = [float(wave(k * angle)) for k in (1, 2) for wave in (np.sin, np.cos)]
-
-    return [*weekdays, *map(float, flags), *waves]
+        angle = 2 * np.pi * calendar.day_of_year / DAYS_OF_YEAR
+        row[13:] = np.sin(angle), np.cos(angle), np.sin(2 * angle), np.cos(2 * angle)
+    return rows
 
 
 def name_columns(names: Iterable[str], values_NF: FloatArray) -> dict[str, FloatArray]:

@@ -182,9 +182,8 @@ class BoostedTrees(_Trees[FeatureSpace]):
             columns[f"{response.name}_change"] = stack_change(views, response.name)
         if route:
             weather_NC = space.extract_weather(views)
-            changes = [f"{stem}_change" for stem in space.change_names]
             columns |= name_columns(space.covariates, weather_NC)
-            columns |= name_columns(changes, space.compute_changes(weather_NC))
+            columns |= space.compute_changes(weather_NC)
         return columns
 
 

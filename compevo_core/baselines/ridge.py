@@ -304,8 +304,8 @@ def _fit_map(
     patterns, owner = np.unique(np.isfinite(target_NH), axis=1, return_inverse=True)
     for i in range(patterns.shape[1]):
         is_known, steps = patterns[:, i], np.flatnonzero(owner.reshape(-1) == i)
-        truth = target_NH[:, steps]
-        gram, moment = _multiply(design[is_known], truth[is_known])
+        truth, known = target_NH[:, steps], design[is_known]
+        gram, moment = known.T @ known, known.T @ truth[is_known]
         sums.append((steps, gram, moment))
 
         for is_held_out, is_kept in blocks:
@@ -314,11 +314,12 @@ def _fit_map(
 
             # What is left out is a fifth of the windows: less to multiply than the others.
             is_left_out, is_judged = is_known & ~is_kept, is_known & is_held_out
-            left_gram, left_moment = _multiply(design[is_left_out], truth[is_left_out])
-            kept = gram - left_gram, moment - left_moment
+            left_out = design[is_left_out]
+            kept_gram = gram - left_out.T @ left_out
+            kept_moment = moment - left_out.T @ truth[is_left_out]
             judged, expected = design[is_judged], truth[is_judged]
             for j, penalty in enumerate(PENALTIES):
-                missed = judged @ _solve(*kept, penalty) - expected
+                missed = judged @ _solve(kept_gram, kept_moment, penalty) - expected
                 errors[j] += np.abs(missed).sum()  # MAE is the first measure of every table
 
     is_good = errors <= (1 + TOLERANCE) * errors.min()
@@ -327,10 +328,6 @@ def _fit_map(
     for steps, gram, moment in sums:
         solution[:, steps] = _solve(gram, moment, penalty)
     return penalty, solution
-
-
-def _multiply(known: FloatArray, truth: FloatArray) -> tuple[FloatArray, FloatArray]:
-    return known.T @ known, known.T @ truth
 
 
 def _solve(gram: FloatArray, moment: FloatArray, penalty: float) -> FloatArray:

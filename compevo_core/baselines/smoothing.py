@@ -267,9 +267,10 @@ class SeasonalLevel(_FormedSeries):
         view = judged[-1].view
         seasons = {1, view.seasons.shortest} | ({WEEK // view.step} if view.step < DAY else set())
         is_positive = min(window.view.known.min() for window in judged) > 0
+        ways = [False, True] if is_positive else [False]
 
         best: tuple[float, Form] = (np.inf, [])
-        for season, multiplies in product(sorted(seasons), (False, True)[: 1 + is_positive]):
+        for season, multiplies in product(sorted(seasons), ways):
             error_RD = np.zeros((len(_RATES), len(_DRIFTS)))
             for window in judged:
                 forecast_RDH = _extrapolate(window.view, season, multiplies, _RATES, _DRIFTS)
@@ -354,7 +355,7 @@ class DoubleSeason(_FormedSeries):
         lowest = min(truth_R.min(), *(window.view.known.min() for window in judged))
 
         best: tuple[float, Form] = (np.inf, [])
-        for is_log in (False, True)[: 1 + bool(lowest > 0)]:
+        for is_log in [False, True] if lowest > 0 else [False]:
             described = [_describe_week(window.view, is_log) for window in judged]
             usual_R, x_RF = (
                 np.concatenate(part)[is_known_R] for part in zip(*described, strict=True)

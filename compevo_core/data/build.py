@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
-from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import cast
 
@@ -258,12 +257,11 @@ def select_series(
     spec: DatasetSpec, series: pl.DataFrame
 ) -> tuple[list[tuple[str, pl.DataFrame]], list[str]]:
     """Return (entity, series) of every series to cut, and the ids of the others."""
-    market_day = spec.find_market_day()
     is_chosen = pl.col("variable") == spec.variable
     if spec.first_day is not None:
-        is_chosen &= market_day >= spec.first_day
+        is_chosen &= spec.find_market_day() >= spec.first_day
     if spec.last_day is not None:
-        is_chosen &= market_day <= spec.last_day
+        is_chosen &= spec.find_market_day() <= spec.last_day
     by_id = {
         name: rows
         for name, part in split_series(series)
@@ -298,17 +296,18 @@ def select_series(
 def select_newest(
     chosen: Sequence[tuple[str, pl.DataFrame]], before: datetime | None = None
 ) -> list[tuple[str, pl.DataFrame]]:
-    """Return one series for each entity: the one whose values before an instant reach furthest."""
+    """Return one series for each entity: the one whose values before an instant reach furthest.
 
-    def find_reach(frame: pl.DataFrame) -> datetime:
-        counted = frame if before is None else frame.filter(pl.col("start_utc") < before)
-        # A series that begins later counts where there is no other: its entity has a name.
-        return cast(datetime, counted["start_utc"].max()) if counted.height else _NEVER
-
-    by_entity = groupby(sorted(chosen, key=itemgetter(0)), key=itemgetter(0))
-    return [
-        (entity, max((frame for _, frame in pairs), key=find_reach)) for entity, pairs in by_entity
-    ]
+    One that begins later counts where there is no other, so that messages can name its entity.
+    """
+    newest: dict[str, tuple[datetime, pl.DataFrame]] = {}
+    for entity, frame in chosen:
+        starts = frame["start_utc"]
+        starts = starts if before is None else starts.filter(starts < before)
+        reach = cast(datetime | None, starts.max()) or _NEVER
+        if entity not in newest or reach > newest[entity][0]:
+            newest[entity] = reach, frame
+    return [(entity, frame) for entity, (_, frame) in sorted(newest.items(), key=itemgetter(0))]
 
 
 def build_windows(

@@ -55,16 +55,6 @@ class Calendar:
         """Return the English name of the weekday before the target day."""
         return _WEEKDAYS[self.previous_weekday]
 
-    @property
-    def target_is_day_off(self) -> bool:
-        """Return whether the target day is a weekend day or a public holiday."""
-        return self.target_weekday >= 5 or bool(self.target_holiday)
-
-    @property
-    def previous_is_day_off(self) -> bool:
-        """Return whether the day before is a weekend day or a public holiday."""
-        return self.previous_weekday >= 5 or bool(self.previous_holiday)
-
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-ready values that :meth:`from_dict` reads back."""
         # Not asdict, which copies each value deeply: a night reads every window that there is.

@@ -159,7 +159,11 @@ def _describe_far(known: pl.DataFrame, step: timedelta) -> str:
     jumps = np.diff(values)
     if len(jumps) >= _FEWEST_EARLIER:
         others = np.delete(np.abs(jumps), np.argsort(np.abs(jumps))[-2:])
-        apart = max(_JUMPS, min(_stretch(np.abs(jumps)), _find_record(others)))
+        # The highest ratio of a record to the one before, after the first tenth of values.
+        records = np.maximum.accumulate(others)[int(_TAIL_SHARE * len(others)) :]
+        before, after = records[:-1], records[1:]
+        ratios = after[before > 0] / before[before > 0]
+        apart = max(_JUMPS, min(_stretch(np.abs(jumps)), float(ratios.max(initial=1.0))))
         is_far |= _find_collapses(jumps, apart * others.max(), _LONGEST_COLLAPSE)
     if _is_sparse(known["value"]):
         is_far[:] = False
@@ -186,14 +190,6 @@ def _stretch(distances: FloatArray) -> float:
     count = max(2, int(_TAIL_SHARE * len(distances)))
     tail = np.sort(distances[distances > 0])[-count:]
     return float(np.exp(_TAIL_SCALES * np.log(tail / tail[0]).mean())) if len(tail) else 1.0
-
-
-def _find_record(distances: FloatArray) -> float:
-    """Return the highest ratio of a record to the one before, after the first tenth of values."""
-    records = np.maximum.accumulate(distances)[int(_TAIL_SHARE * len(distances)) :]
-    before, after = records[:-1], records[1:]
-    is_known = before > 0
-    return float((after[is_known] / before[is_known]).max(initial=1.0))
 
 
 def _is_sparse(values: pl.Series) -> bool:

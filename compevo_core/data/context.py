@@ -288,17 +288,17 @@ class ContextBuilder:
         by_step: dict[str, FloatArray] = {}
         origin_utc = inputs.origin_utc
         step = self._spec.step
-        season = count_season_steps(step)
-        reference = find_seasons(
+        seasons = find_seasons(
             step, self._spec.lookback_steps, self._spec.horizon_steps, self._spec.season_steps
-        ).reference
+        )
+        season, reference = seasons.day, seasons.reference
 
         covariates = self._step_covariates
-        seasons = PAST_SEASONS if self._spec.past_evidence else 1
+        most_back = PAST_SEASONS if self._spec.past_evidence else 1
         if covariates is not None:
             for name in covariates.names(entity):
                 back = reference if name.startswith(OWN) else season
-                known = covariates.find_seasons(entity, name, origin_utc, before, seasons, back)
+                known = covariates.find_seasons(entity, name, origin_utc, before, most_back, back)
                 # What begins to be stored one day, as forecast weather does, leaves the windows
                 # from before it as they were, and with them every model that was trained on them.
                 if np.isfinite(known[:2]).any():

@@ -1,7 +1,7 @@
 """Where train, validation, test and inference lie, the folds of train origins, spans near a block.
 
 What belongs here: chronological plans with an embargo of one horizon. What does not: cutting
-windows (``data.cutting``), training on folds (``paper.folds``), or any random choice; there is
+windows (``data.cutting``), training on folds (``paper.trials``), or any random choice; there is
 none.
 
 A plan states which split the *target* steps of an origin belong to. One horizon separates the

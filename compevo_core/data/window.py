@@ -108,7 +108,21 @@ def read_rows(frame: pl.DataFrame) -> Iterator[Window]:
     )
     labels = frame.drop(_NUMBERS_OF_WINDOW).iter_rows(named=True)
     for row, x, y in zip(labels, x_NL, y_NH, strict=True):
-        yield from_labels(row, x, y)
+        published = row["published"]
+        fields = row | {
+            "x": x,
+            "calendar": Calendar.from_dict(json.loads(row["calendar"])),
+            "covariates": json.loads(row["covariates"]),
+            "published": None if published is None else np.array(published, dtype=np.float64),
+            "candidate_ids": tuple(row["candidate_ids"]),
+            "subsets": tuple(row["subsets"]),
+            "bounds": tuple(row["bounds"]),
+            "step_covariates": {
+                by_step["name"]: np.array(by_step["values"], dtype=np.float64)
+                for by_step in row["step_covariates"]
+            },
+        }
+        yield Window(view=WindowView(**fields), y=y)
 
 
 def to_labels(window: Window) -> dict[str, Any]:
@@ -132,25 +146,6 @@ def to_labels(window: Window) -> dict[str, Any]:
         for name in FRAME_SCHEMA
         if name not in _NUMBERS_OF_WINDOW
     }
-
-
-def from_labels(row: dict[str, Any], x: FloatArray, y: FloatArray) -> Window:
-    """Return the window of labels and numbers."""
-    published = row["published"]
-    fields = row | {
-        "x": x,
-        "calendar": Calendar.from_dict(json.loads(row["calendar"])),
-        "covariates": json.loads(row["covariates"]),
-        "published": None if published is None else np.array(published, dtype=np.float64),
-        "candidate_ids": tuple(row["candidate_ids"]),
-        "subsets": tuple(row["subsets"]),
-        "bounds": tuple(row["bounds"]),
-        "step_covariates": {
-            by_step["name"]: np.array(by_step["values"], dtype=np.float64)
-            for by_step in row["step_covariates"]
-        },
-    }
-    return Window(view=WindowView(**fields), y=y)
 
 
 def serialize_for_hash(window: Window) -> bytes:

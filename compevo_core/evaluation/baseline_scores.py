@@ -2,9 +2,9 @@
 
 What belongs here: the seeds of a fit, the level of a baseline's known errors on validation, the
 past errors that make its quantiles, its rows. What does not: populations (``evaluation.scoring``),
-the table of methods (``paper.method_table``). A population that is better than a baseline as fitted
-may owe that to its bias correction: the same baseline with such a correction is the fair opponent
-(decision 08-calibration).
+the table of methods (``paper.method_table``). A population may beat a baseline as fitted only by
+its bias correction: the same baseline with such a correction is the fair opponent (decision
+08-calibration).
 
 Shapes: N windows of a scope, Q levels, E series, H horizon.
 """
@@ -59,7 +59,7 @@ _DIGITS = 9
 
 
 def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) -> ErrorLevels:
-    """Estimate the level of validation forecasts, under the rule that does best there.
+    """Estimate the level of validation forecasts, with the rule that does best there.
 
     LeakageError if a window is not of the validation split; DataError if there is not one forecast
     for each window.
@@ -115,13 +115,13 @@ def _estimate_levels(
 class ValidationForecasts:
     """Validation forecasts of a fitted baseline, and the level of its errors there.
 
-    The past of a method are its errors on validation, and on the scored windows as they end. Its
-    model stays as it was fitted.
+    The past of a method is its errors on validation, and on the scored windows as they end. Its
+    model stays as fitted.
     """
 
-    # The validation windows; none where the baseline cannot forecast all of them
+    # The validation windows; none if the baseline cannot forecast all of them
     windows: WindowSet
-    # (N, H) by method: the baseline, and its recalibrated form where there is one
+    # (N, H) by method: the baseline, and its recalibrated form if there is one
     by_method: Mapping[str, FloatArray] = field(default_factory=dict)
     levels: ErrorLevels | None = None  # what recalibration adds later on; None without it
 
@@ -136,7 +136,7 @@ class ValidationForecasts:
             return cls(windows=val, by_method={name: forecast_NH})
 
         levels = fit_known_errors(val, forecast_NH, scaler)
-        # With its final level a window's error would be that of a method which had seen it.
+        # The final level has seen the window, so that its errors would be too small.
         followed_NPH = follow_levels(levels.rule, scaler, val, forecast_NH[:, None])
         return cls(
             windows=val,
@@ -147,8 +147,7 @@ class ValidationForecasts:
     def follow(self, method: str, windows: WindowSet, forecast_NH: FloatArray) -> FloatArray:
         """Return the quantiles (N, Q, H) of a method, from the errors known at each origin.
 
-        The quantiles of a published forecast are the publisher's, none in a window where they
-        cross.
+        A published forecast has its publisher's quantiles; none in a window in which they cross.
         """
         views = windows.views()
         if method == PublishedForecast.name:
@@ -156,7 +155,7 @@ class ValidationForecasts:
 
         known, known_NH = list(windows), forecast_NH
         if method in self.by_method:
-            # Validation itself may be what is scored: an error counts once.
+            # Validation itself may be scored: an error counts once.
             scored = {view.window_id for view in views}
             earlier = [i for i, v in enumerate(self.windows.views()) if v.window_id not in scored]
             known = [*(self.windows[i] for i in earlier), *known]
@@ -172,7 +171,7 @@ class Candidate:
     seeds: Sequence[int]  # the seeds that it is fitted with
     fit: Callable[..., ViewForecaster]  # fits it with a ``seed``
     is_applicable: Callable[[WindowSet], bool]  # whether it can forecast all of some windows
-    budget: str = ""  # name of what a fit may spend; empty where that changes nothing
+    budget: str = ""  # name of what a fit may spend; empty if that changes nothing
     is_measured: bool = False  # whether rows say how long a fit took and what memory it needed
     # How many of the last validation windows make its quantiles; None: all
     known_windows: int | None = None
@@ -198,7 +197,7 @@ def score_baselines(
     fit: FitBaseline = fit_baseline,
     on_step: OnStep = lambda _: None,
 ) -> BaselineScores:
-    """Fit every baseline on train and score it on the scopes all of whose windows it can answer.
+    """Fit every baseline on train and score it on the scopes that it can forecast completely.
 
     A baseline without random numbers is fitted once, the others with the seeds 0 to ``seeds - 1``.
     ``fit`` fits a baseline by name; ``SharedFits`` finds what others have fitted. The others as for
@@ -230,7 +229,7 @@ def score_candidates(
     on_fitted: Callable[[str, int, float], None] | None = None,
     on_step: OnStep = lambda _: None,
 ) -> BaselineScores:
-    """Fit methods and score them on the scopes all of whose windows they can answer.
+    """Fit methods and score them on the scopes that they can forecast completely.
 
     Known errors of validation are added to some methods in rows of their own,
     ``<name>-recalibrated``, and make the quantiles of all, with the errors of the scored windows as
@@ -241,7 +240,7 @@ def score_candidates(
     forecasts: list[dict[str, list[FloatArray]]] = [{} for _ in scopes]
     scaler = Scaler.fit(train)
 
-    # All windows or none: a method that leaves out its hard days is in no table.
+    # All windows or none: no table has a method that leaves out its hard days.
     able = [
         (candidate, answerable)
         for candidate in candidates
@@ -269,7 +268,7 @@ def score_candidates(
             facts: MethodFacts = getattr(fitted, "facts", MethodFacts())
             fields: dict[str, Any] = asdict(facts) | {"train_seconds": None, "peak_memory_gb": None}
             if candidate.is_measured:
-                # A method that can be resumed knows the time of all its starts together.
+                # A method that can be resumed knows the total time of all its starts.
                 fields["train_seconds"] = facts.train_seconds or fit_seconds
                 fields["peak_memory_gb"] = facts.peak_memory_gb or 0.0
             identity = Identity(
@@ -314,7 +313,7 @@ def _score_scope(
             if answers > answers_before
             else None
         ),
-        # Memory of the fit and of the forecasts so far, where it is measured at all.
+        # Memory of the fit and of the forecasts so far, if it is measured at all.
         peak_memory_gb=(
             None
             if identity.peak_memory_gb is None

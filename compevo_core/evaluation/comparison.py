@@ -25,20 +25,20 @@ from compevo_core.evaluation.scopes import Scope, SeedForecasts
 
 BOOTSTRAP_SEED = 0
 LEVEL = 0.95
-RESAMPLES = 2000  # the standard error of a mean rests on so many
+RESAMPLES = 2000  # draws behind the standard error of a mean
 
 BLOCK_DAYS = 14
 """Longest block of windows that forecast a day: errors of days a week apart are still correlated by
 0.06 to 0.16."""
 
 USUAL_BLOCKS = 20
-"""Blocks are shorter than :data:`BLOCK_DAYS` where there would be fewer of them than this."""
+"""Blocks are shorter than :data:`BLOCK_DAYS` if there would be fewer of them than this."""
 
 FEWEST_BLOCKS = 10
-"""With fewer blocks of days there is a mean difference, and neither a test nor an interval."""
+"""With fewer blocks of days there is only a mean difference, no test and no interval."""
 
 OVERLAPPING_HORIZONS = 4
-"""Length of a block, in horizons, where windows overlap: blocks of one horizon still share steps at
+"""Length of a block, in horizons, if windows overlap: blocks of one horizon still share steps at
 their ends."""
 
 MAX_ENUMERATED = 13
@@ -48,11 +48,11 @@ MAX_ENUMERATED = 13
 class PairedTest(NamedTuple):
     """Wilcoxon signed-rank test of errors a against errors b."""
 
-    # One-sided, that errors a are smaller: probability of such ranks or smaller ones where the
-    # methods do not differ
+    # One-sided, that errors a are smaller: probability of such ranks or smaller ones if the methods
+    # do not differ
     p_value: float
     p_two_sided: float  # probability of ranks as uneven as these, in either direction
-    # Direction of the ranks: -1 where a has the smaller errors, 1 where b has, 0 where neither
+    # Direction of the ranks: -1 if a has the smaller errors, 1 if b has, 0 if neither
     rank_sign: int
 
 
@@ -99,7 +99,7 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
     difference = errors_a - errors_b
     n_ranked = int((difference != 0).sum())
     if not n_ranked:
-        # scipy has no answer without a rank; equal methods do not differ.
+        # scipy has no answer without ranks; equal methods do not differ.
         return PairedTest(p_value=1.0, p_two_sided=1.0, rank_sign=0)
 
     if len(difference) <= MAX_ENUMERATED and np.isfinite(difference).all():
@@ -109,7 +109,7 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
 
     # "less": the paper asks whether the first method is better, not whether they differ.
     result = wilcoxon(difference, alternative="less", zero_method="wilcox")
-    # A one-sided test does not tell a worse method from an equal one.
+    # A one-sided test cannot distinguish a worse method from an equal one.
     two_sided = wilcoxon(difference, alternative="two-sided", zero_method="wilcox")
     return PairedTest(
         p_value=float(result.pvalue),
@@ -183,7 +183,7 @@ def measure_correlation(days_D: FloatArray, deviation_D: FloatArray) -> float:
 def compare_means(
     errors_a_N: FloatArray, errors_b_N: FloatArray, views: Sequence[WindowView]
 ) -> tuple[float, float]:
-    """Return the mean difference of two errors a window, a minus b, and its standard error.
+    """Return the mean difference of two errors per window, a minus b, and its standard error.
 
     It is the spread of means of resampled days. Windows that reach into later days share target
     steps with the windows of those days: so many days are one piece of evidence.
@@ -221,9 +221,9 @@ def choose_block_days(views: Sequence[WindowView]) -> int:
 def compare_pairs(
     errors_a_N: FloatArray, errors_b_N: FloatArray, views: Sequence[WindowView]
 ) -> PairedComparison:
-    """Compare two errors a window; DataError if no window has both.
+    """Compare two errors per window; DataError if no window has both.
 
-    One error a window, since the steps of a day are not independent. The series of a day share
+    One error per window, since the steps of a day are not independent. The series of a day share
     their weather, following days their season, and windows that overlap their values: test and
     interval treat a block of days as one piece of evidence.
     """

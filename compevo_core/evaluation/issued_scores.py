@@ -1,18 +1,18 @@
 """Scores of issued forecasts: by day and by step, skill over the last days, alarms of daily use.
 
-What belongs here: which issued days can be scored, their rows, what persistence would have said,
-how a revised truth is noted; skill by series and pooled; tests for errors that drift and for a band
-that covers too much or too little. What does not: issuing (``forecast.issued``), metrics
+What belongs here: which issued days can be scored, their rows, persistence as a reference, how a
+revised truth is noted; skill by series and pooled; tests for errors that drift and for a band that
+covers too much or too little. What does not: issuing (``forecast.issued``), metrics
 (``evaluation.metrics``), what an alarm does (the asset checks).
 
-A row says how good one method was for one series on one day, known until one instant, from the
-sealed record and the series as stored now. Where the truth was revised, the scores are new,
-``revision`` counts it, and ``first_mae`` keeps the first score. Skill is 1 - MAE / MAE of the
-reference, over the days and series that both have.
+A row has the scores of one method for one series, day and cutoff, from the sealed record and the
+series as stored now. If the truth was revised, the scores are new, ``revision`` counts it, and
+``first_mae`` keeps the first score. Skill is 1 - MAE / MAE of the reference, over the days and
+series that both have.
 
 Drift is looked for with a self-starting CUSUM chart (Hawkins 1987, The Statistician 36, 299-315):
 each day is compared with the mean and deviation of the days before it, and the sums of Page (1954,
-Biometrika 41, 100-115) tell when errors have grown.
+Biometrika 41, 100-115) show when errors have grown.
 
 Shapes: D days, H horizon, Q levels of quantiles.
 """
@@ -57,10 +57,10 @@ MIDNIGHT, ISSUE_TIME = "midnight", "issue-time"
 PERSISTENCE, WEEKLY = "persistence", "weekly"
 TRUTH = "truth"
 DayTruth = Mapping[str, FloatArray]
-"""The truth (H,) of one series on one day, and what repeating the past would have said."""
+"""The truth (H,) of one series on one day, and what repeating the past would have forecast."""
 
 MIDNIGHT_GRACE = timedelta(hours=3)
-"""How long after midnight a forecast that knows to midnight is on time; one step where longer."""
+"""How long after midnight a forecast that knows to midnight is on time; at least one step."""
 
 KEY = ("day", "entity", "known_to", "issue", "method")  # columns that identify a row
 
@@ -101,13 +101,13 @@ SCORES = (
 SPANS_DAYS = (7, 28, 365)
 REFERENCES = (PERSISTENCE, PUBLISHED, EQUAL)
 BEST_MEMBER = "best member"
-"""The member with the smallest error over the very days of the row, so known only afterwards."""
+"""The member with the smallest error on the days of the row itself, known only in hindsight."""
 
 _TIMING = ["known_to", "is_on_time"]
 _GROUP = [*_TIMING, "span_days", "entity"]
 SKILL_SCHEMA: dict[str, pl.DataType] = {
     "known_to": pl.String(),
-    "is_on_time": pl.Boolean(),  # days that were filled in later are a group of their own
+    "is_on_time": pl.Boolean(),  # days that were filled in later are a separate group
     "span_days": pl.Int64(),
     "entity": pl.String(),  # a series, or all pooled
     "reference": pl.String(),
@@ -131,7 +131,7 @@ BAND = 0.8
 COVERAGE_DAYS = 28
 COVERAGE_ERROR = 0.05  # chance of an alarm on a day whose band is right
 
-_LARGEST_SCORE = 4.0  # one day, however bad, is not a drift
+_LARGEST_SCORE = 4.0  # a single day, even a very bad one, is not a drift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,12 +191,12 @@ def _name_day(facts: Mapping[str, Any]) -> date:
 
 
 def name_known_to(facts: Mapping[str, Any]) -> str:
-    """Return until when an issued forecast knew: midnight, or the publisher's time of issue."""
+    """Return the cutoff of an issued forecast: midnight, or the publisher's time of issue."""
     return MIDNIGHT if facts["information_until"] == facts["origin_utc"] else ISSUE_TIME
 
 
 def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> DayTruth | None:
-    """Return the truth of a day; None where the day is not over, or nothing of it was measured."""
+    """Return the truth of a day; None if the day is not over, or none of it was measured."""
     truth_H, horizon = _cut_truth(series, facts), int(facts["horizon"])
     if series is None or truth_H.size < horizon or np.isnan(truth_H).all():
         return None
@@ -238,7 +238,7 @@ def _name_series(facts: Mapping[str, Any]) -> str:
 def repeat_known(
     series: GriddedSeries, position: int, known_end: int, period_steps: int, horizon: int
 ) -> FloatArray:
-    """Return the newest known values (H,) that lie whole periods before the target steps.
+    """Return the newest known values (H,) that are whole periods before the target steps.
 
     ``position`` is the first target step, ``known_end`` the first one that was not known when the
     forecast was made; a period is a season, or a week for weekly persistence.
@@ -280,7 +280,7 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterat
         inside[f"{name}_inside_80"] = bool(low <= value <= high) if is_known else None
 
     for method, values_H in points.items():
-        # A prior that one agent corrects is not a forecast that anybody would use by itself.
+        # A prior that one agent corrects is not a forecast for use by itself.
         if method.startswith(BASE):
             continue
         errors = score(y_1H, values_H[None])
@@ -303,9 +303,9 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterat
 
 
 def is_on_time(forecast: IssuedForecast) -> bool:
-    """Whether a forecast was issued in time: what knows to midnight has a grace after it.
+    """Whether a forecast was issued in time: one that knows to midnight has a period of grace.
 
-    One that knew to an earlier instant has to be said before the day begins.
+    One with an earlier cutoff must be issued before the day begins.
     """
     delay = datetime.fromisoformat(forecast.facts["issued_at"]) - forecast.origin
     knows_to_midnight = name_known_to(forecast.facts) == MIDNIGHT
@@ -340,7 +340,7 @@ def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, in
 
 
 def select_standing(rows: pl.DataFrame, *within: str) -> pl.DataFrame:
-    """Return the rows of the newest issue of each forecast, among those that are alike ``within``.
+    """Return the rows of the newest issue of each forecast, among rows that agree ``within``.
 
     ``rows`` follow ``SCORED_SCHEMA``.
     """
@@ -366,7 +366,7 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
         for days in SPANS_DAYS
     )
 
-    # By points: a day of which half is missing counts half.
+    # By points: a day with half of its values counts half.
     weight = pl.col("n_points")
     mae, reference_mae = (
         (pl.col(name) * weight).sum() / weight.sum() for name in ("mae", "reference_mae")
@@ -378,7 +378,7 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
         skill=1 - mae / reference_mae,
         last_day=pl.col("last_day").first(),
     )
-    # A member that lacks days is not compared with those that have them.
+    # A member that lacks days is not compared with the members that have them.
     best = (
         means.filter(pl.col("reference").str.starts_with(MEMBER))
         .sort("n_days", "reference_mae", "reference", descending=[True, False, False])
@@ -439,7 +439,7 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
         .join(same_model.select("day", "entity"), on=["day", "entity"])
     )
 
-    # Of each series first: a large one would hide the drift of a small one.
+    # First for each series: a large one would hide the drift of a small one.
     ratio = (pl.col("mae") / pl.col("reference_mae")).log()
     daily = pairs.group_by("day").agg(ratio.mean().alias("ratio")).sort("day")
     finite = daily.filter(pl.col("ratio").is_finite())
@@ -490,7 +490,7 @@ def _to_normal(scaled: float, degrees: int) -> float:
 
 
 def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
-    """Return how much of the last days the forecasts' 80 % band covered, and the limits of it.
+    """Return how much of the last days the forecasts' 80 % band covered, and the share's limits.
 
     Half-hours and series of a day are alike, so a day counts as one trial: the limits belong to a
     binomial share of as many trials as there are days.
@@ -534,7 +534,7 @@ OPERATOR_SCHEMA: dict[str, pl.DataType] = {
     "coverage_80": pl.Float64(),  # null without a band
     "width_80": pl.Float64(),
 }
-_STEP_GROUP = [*list(OPERATOR_SCHEMA)[:7]]
+_STEP_GROUP = list(OPERATOR_SCHEMA)[:7]
 
 
 def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:

@@ -47,7 +47,7 @@ def find_unavailable_articles(
                 # Its date is unknown, so it counts as a leak.
                 detail = f"article {article_id} is unknown"
             elif available >= view.known_before:
-                # At the origin is too late: the forecast is made in that very moment.
+                # At the origin is too late: the forecast is made at that moment.
                 detail = (
                     f"article {article_id} was available {available}, the view was made "
                     f"{view.known_before}"
@@ -64,7 +64,7 @@ def raise_if_later_news(views: Sequence[WindowView], pool: NewsPool) -> None:
     Views that copy a published leaky prompt are marked, and so are their result rows.
     """
     for view in views:
-        # An article of the very instant counts as later: it was not read when the view was made.
+        # An article of that instant counts as later: it was not read when the view was made.
         later = [name for name in view.candidate_ids if pool.get_date(name) >= view.known_before]
         if later and not view.leaky:
             raise LeakageError(
@@ -90,8 +90,8 @@ def find_unavailable_covariates(
 def find_unavailable_published(
     views: Iterable[WindowView], published: pl.DataFrame
 ) -> list[Violation]:
-    """Find published forecasts of which a step was not out when a view was made."""
-    # A view holds the median: the same number as another quantile does not say that it was out.
+    """Find published forecasts with a step that was not out when a view was made."""
+    # A view holds the median: the same number as another quantile does not prove that it was out.
     medians = published.filter(pl.col("quantile") == float(MEDIAN))
     claims = (
         (view, "published", (view.entity, shift(view.origin_utc, step, view.step)), value)
@@ -105,7 +105,7 @@ def find_unavailable_published(
 def find_unavailable_step_covariates(
     views: Iterable[WindowView], step_covariates: pl.DataFrame
 ) -> list[Violation]:
-    """Find covariates by step of which a value was not known when a view was made."""
+    """Find covariates by step with a value that was not known when a view was made."""
     names = set(step_covariates["name"].unique().to_list())
 
     claims = []
@@ -113,7 +113,7 @@ def find_unavailable_step_covariates(
         for key, values in view.step_covariates.items():
             season = view.seasons.reference if key.startswith(OWN) else view.seasons.day
             name, lag = (key, 0) if key in names else (key.removesuffix("_lag1"), season)
-            # What is derived from published forecasts is not a row of this frame.
+            # Values derived from published forecasts are not rows of this frame.
             for step in np.flatnonzero(np.isfinite(values)) if name in names else ():
                 start = shift(view.origin_utc, int(step) - lag, view.step)
                 claims.append((view, key, (view.entity, name, start), values[step]))
@@ -126,7 +126,7 @@ def _find_late(
     frame: pl.DataFrame,
     *key_columns: str,
 ) -> list[Violation]:
-    """Return what views hold without a row of that value that was available, once for each name.
+    """Return claims of views without an available row of the same value, once for each name.
 
     A claim is a view, the name and the key of a value in it, whose last part is its time, and the
     value.

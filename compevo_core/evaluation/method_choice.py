@@ -1,9 +1,9 @@
 """Which method forecasts a data set: its candidates, their errors on validation, and the choice.
 
 What belongs here: the methods that can be issued, as settings of an ensemble without agents;
-scoring them on validation as they would have been used; the mixture of the good ones, or the best.
+scoring them on validation as they would have been used; mixing the good ones, or choosing the best.
 What does not: training the choice (``training.trainer``), scores on test
-(``evaluation.baseline_scores``). Test windows have no way in.
+(``evaluation.baseline_scores``). Test windows are never read.
 
 Errors are divided by the error of repeating the last season in train, series by series, so that
 each series of a table counts alike (as MASE: Hyndman and Koehler, "Another look at measures of
@@ -49,7 +49,7 @@ from compevo_core.evaluation.comparison import compare_means
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.news_audit import NewsErrors
 from compevo_core.runtime.usage import OnStep, Steps
-from compevo_core.training.prior import MIXTURE, name_members, name_method
+from compevo_core.training.prior import MIXTURE, name_method
 
 if TYPE_CHECKING:
     from compevo_core.agents.experience import Experience
@@ -57,16 +57,16 @@ if TYPE_CHECKING:
 AUTO = "auto"
 POPULATION = "compevo"
 
-REFIT_DAYS = 91  # days after which an issued method learns anew from all that has become known
+REFIT_DAYS = 91  # days after which an issued method is fitted again on all that has become known
 
-_WORST = 1.02  # error of what is chosen, over the lowest, at most
+_WORST = 1.02  # error of the choice over the lowest, at most
 _CLOSE = 1.2  # error of a member of the mixture, over the lowest of one method, at most
 _MOST_WINDOWS = 500  # of validation that candidates are scored on, evenly spaced in time
 
 _MOST_ZERO_SHOT = 100  # of them, where a pretrained model is a candidate: each takes it 0.1 s
-_GROWTH = 4  # a method learns anew when what it was fitted on has grown by such a part of it
+_GROWTH = 4  # a method is fitted again when its data has grown by one part in so many
 
-_FEWEST_TREE_DAYS = 182  # of fewer days trees would not know a season: they are not candidates then
+_FEWEST_TREE_DAYS = 182  # with fewer days trees would not know a season, and are no candidates
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,20 +82,20 @@ class MethodScore:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NewsCheck(NewsErrors):
-    """The errors of a method on validation with news and without."""
+    """The errors of a method on validation with and without news."""
 
     method: str  # the best without news
     helps: bool  # more than by chance, and more than another day's
 
     @property
     def sentence(self) -> str:
-        """The errors in one line, and what follows."""
+        """The errors in one line, and the conclusion."""
         return f"{self.numbers}: {'they are used' if self.helps else 'they are not used'}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MethodChoice:
-    """What was chosen, and the numbers that it was chosen by."""
+    """What was chosen, and the numbers behind the choice."""
 
     method: str
     scores: tuple[MethodScore, ...]  # the best first
@@ -104,7 +104,7 @@ class MethodChoice:
     unit: str
     members: tuple[str, ...] = ()  # the methods that a mixture consists of, the simplest first
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)  # candidates, and why
-    news: NewsCheck | None = None  # where there is news
+    news: NewsCheck | None = None  # if there is news
 
     @property
     def sentence(self) -> str:
@@ -189,19 +189,19 @@ def choose_method(
 ) -> MethodChoice:
     """Score the candidates on validation and choose the mixture of the good ones, or the best.
 
-    Each candidate is fitted on train and forecasts validation as it went by. The mixture consists
-    of those with close errors, and weighs them, series by series, by the days that were over. What
-    is issued learns anew from all that is known.
+    Each candidate is fitted on train and forecasts validation day by day. The mixture consists of
+    those with close errors, and weighs them, series by series, by the days that are over. The
+    issued method is fitted again on all that is known.
 
     The candidates are ``names``: all of :data:`PRIORS` that can forecast these windows unless
-    given, and a pretrained model whose weights are in the local cache. ``population``, the run
-    folder of one with a language model that was trained on the same windows, is a candidate too.
-    With ``news``, the articles of all windows, the best of them that may is also corrected by what
-    it says; that is a candidate if it errs less than without, and than with another day's news.
-    ``fit`` fits by name, in memory unless given; ``on_step`` gets a line before each step that
-    takes time. DataError if there is no validation window, or no method can forecast them.
+    given, and a pretrained model whose weights are in the local cache. A ``population`` with a
+    language model, a run folder trained on the same windows, is a candidate, too. With ``news``,
+    the articles of all windows, the best candidate that can read news is also corrected by it; this
+    is a candidate if it errs less than without news, and than with another day's. ``fit`` fits by
+    name, in memory unless given; ``on_step`` gets a line before each step that takes time.
+    DataError if there is no validation window, or no method can forecast them.
     """
-    # torch takes seconds to import, and names of methods are read where nothing is trained.
+    # torch takes seconds to import, and names of methods are read even if nothing is trained.
     from compevo_core.training.artifact import read_experience, read_scaler
     from compevo_core.training.trainer import fit_ensemble
 
@@ -243,7 +243,7 @@ def choose_method(
     for name in candidates:
         steps.begin(f"fitting {name} on {len(train):,} windows")
         try:
-            # As the prior will be asked for, so that it is found again.
+            # With the key of the later prior, so that the fit is found again.
             fitted[name] = fit(name, nearest_windows(train, None, None, _limit_days(name, train)))
         except (DataError, ConfigError) as error:
             left_out[name] = str(error)
@@ -274,7 +274,7 @@ def choose_method(
     close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
     members = sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
     if len(members) > 1:
-        # Fits stay as they were on train: to fit all anew would take most of the time.
+        # Fits stay as they were on train: fitting all of them again would take most of the time.
         config = configure_method(MIXTURE, members, train=train).with_overrides(
             {"forecast.refit_days": 0, "run.refit": False}
         )
@@ -298,11 +298,11 @@ def choose_method(
 
 
 def describe_static(config: RunConfig, train: WindowSet) -> str:
-    """Return a sentence where no member reads what describes whole series; "" otherwise.
+    """Return a sentence if no member reads the static values of series; "" otherwise.
 
-    Only trees and estimators on lags are fitted on all series together, and tell such values apart.
+    Only trees and estimators on lags are fitted on all series together, and can use such values.
     """
-    members = [PRIORS.get(name) for name in name_members(config)]
+    members = [PRIORS.get(name) for name in config.priors]
     if any(member is not None and issubclass(member, LaggedTrees) for member in members):
         return ""
     static = []
@@ -326,7 +326,7 @@ def _check_news(
     fitted = fit(reader, train)
     assert isinstance(fitted, NewsRidge)  # noqa: S101 - by its name
     views = known.views()
-    # Another day's news is the news of half of validation away.
+    # Another day's news is from half a validation split away.
     origins = sorted({view.origin_utc for view in views})
     lent = {at: origins[i - len(origins) // 2] for i, at in enumerate(origins)}
     view_of = {(view.entity, view.origin_utc): view for view in views}
@@ -357,7 +357,7 @@ def _check_news(
 
 
 def _thin(windows: WindowSet) -> WindowSet:
-    """Return the windows of evenly spaced origins, where there are many."""
+    """Return the windows of evenly spaced origins, if there are many."""
     origins = sorted({view.origin_utc for view in windows.views()})
     wanted = max(1, _MOST_WINDOWS * len(origins) // len(windows))
     chosen = {origins[i] for i in evenly_spaced(len(origins), min(wanted, len(origins)))}
@@ -367,7 +367,7 @@ def _thin(windows: WindowSet) -> WindowSet:
 def _measure_scales(train: WindowSet, windows: WindowSet) -> FloatArray:
     """Return the error of repeating the last season of each window's series in train (N,).
 
-    NaN for a series without any; one for all where there is no other.
+    NaN for a series without any; one value for all if there is no other.
     """
     errors_NH = np.abs(train.truth() - Persistence.fit(train).predict(train.views()))
     entity_N = np.array([view.entity for view in train.views()])
@@ -384,7 +384,7 @@ def rank_methods(
 ) -> tuple[MethodScore, ...]:
     """Return the scores of methods from their errors (N,) on the same windows, the best first.
 
-    Windows without a scale, NaN in ``scale_N`` (N,), count in the MAE alone.
+    Windows without a scale, NaN in ``scale_N`` (N,), count only in the MAE.
     """
     counts_N = np.isfinite(scale_N)
     views = [view for view, counts in zip(windows.views(), counts_N, strict=True) if counts]
@@ -408,7 +408,7 @@ def rank_methods(
 def choose_best(scores: Sequence[MethodScore]) -> str:
     """Return the mixture unless the best is better by more than 2 % and one standard error.
 
-    Otherwise it is the simplest method that is worse by neither.
+    Otherwise return the simplest method that is worse by neither.
     """
     near = [score for score in scores if score.error <= _WORST * scores[0].error]
     close = [score for score in scores if score.excess <= score.standard_error]

@@ -43,7 +43,7 @@ PINBALL_COLUMNS = {level: f"pinball_{name_level(level)}" for level in LEVELS}
 BELOW_COLUMNS = {level: f"below_{name_level(level)}" for level in LEVELS}
 SUMMARY_COLUMNS = ("pinball_10_50_90", "wql", "coverage_80", "width_80", "coverage_95", "width_95")
 QUANTILE_COLUMNS = (*SUMMARY_COLUMNS, *PINBALL_COLUMNS.values(), *BELOW_COLUMNS.values())
-"""Columns of a result row that say how good quantiles are; null where a method has none."""
+"""Columns of a result row that score quantiles; null if a method has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +56,14 @@ class Scores:
     mae: float  # mean absolute error, in the unit of the data
     mse: float  # mean squared error
     rmse: float  # root of ``mse``
-    # Mean absolute percentage error over large truths; None where there is none
+    # Mean absolute percentage error over large truths; None if there is none
     mape_pct: float | None
     mape_skipped: int  # truths left out of ``mape_pct``, below ``mape_threshold``
     mape_threshold: float  # smallest absolute truth that is in ``mape_pct``
-    # Sum of errors over sum of absolute truths; None where all truths are zero
+    # Sum of errors over sum of absolute truths; None if all truths are zero
     wape_pct: float | None
-    # Mean absolute error over that of the seasonal naive forecast on train; None where a window has
-    # no such scale
+    # Mean absolute error over the naive seasonal forecast's on train; None if a window has no such
+    # scale
     mase: float | None
 
 
@@ -142,14 +142,14 @@ def measure_naive_error(train: Iterable[Window]) -> dict[str, float]:
         difference = np.abs(values[view.seasons.day :] - values[: -view.seasons.day])
         differences.setdefault(view.entity, []).append(difference[np.isfinite(difference)])
 
-    # One scale an entity: states of 8,000 and 1,500 MW would share a scale that fits neither.
+    # One scale per entity: states of 8,000 and 1,500 MW would share a scale that fits neither.
     return {
         entity: float(np.concatenate(parts).mean()) for entity, parts in sorted(differences.items())
     }
 
 
 def measure_window_errors(y_NH: FloatArray, forecast_NH: FloatArray) -> FloatArray:
-    """Return the mean absolute error of every window (N,); NaN where all its truths are masked."""
+    """Return the mean absolute error of every window (N,); NaN if all its truths are masked."""
     return mean_known(np.abs(forecast_NH - y_NH), axis=1)
 
 

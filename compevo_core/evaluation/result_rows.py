@@ -1,9 +1,9 @@
 """Result rows: the scores of one method on one set of windows, with what identifies them.
 
-What belongs here: the columns of a row, scoring a forecaster into one row an entity and one pooled,
-writing rows and the configurations that they name
-by hash. What does not: metrics (``evaluation.metrics``), paired tests
-(``evaluation.comparison``). Scores are in physical units on the original truth (paper 5.1).
+What belongs here: the columns of a row, scoring a forecaster into one row per entity and a pooled
+row, writing rows and the configurations that they name by hash. What does not: metrics
+(``evaluation.metrics``), paired tests (``evaluation.comparison``). Scores are in physical units on
+the original truth (paper 5.1).
 
 Shapes: N windows, Q levels of quantiles, H horizon.
 """
@@ -75,7 +75,7 @@ RESULT_COLUMNS: tuple[str, ...] = tuple(RESULT_SCHEMA)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity(MethodFacts):
-    """What a row says about the run that made it; the windows say the rest.
+    """What a row states about the run that made it; the windows give the rest.
 
     ``baselines.base.MethodFacts`` describes the facts of the fitted method.
     """
@@ -135,16 +135,16 @@ def evaluate(
     batch_size: int = BATCH_SIZE,
     clock: Callable[[], float] = time.perf_counter,
 ) -> pl.DataFrame:
-    """Score forecasts and return rows of ``RESULT_SCHEMA``: one an entity, then one pooled.
+    """Score forecasts and return rows of ``RESULT_SCHEMA``: one per entity, then one pooled.
 
     ``forecaster`` may be forecasts (N, H) in physical units; they and the quantiles at
     ``data.quantiles.LEVELS`` (NaN where there is none) are in the order of ``windows``. ``train``
-    gives the scale of MASE; ``clock`` measures ``seconds`` where the identity does not give them.
+    gives the scale of MASE; ``clock`` measures ``seconds`` unless the identity gives them.
 
     DataError if there is no window, more than one split or unit, a method without a name, or
     forecasts of a wrong shape.
     """
-    # A row is about one split and one unit; a mean over two would be about neither.
+    # A row has one split and one unit; a mean over two would describe neither.
     labels = {}
     for field in ("split", "unit"):
         values = sorted({str(getattr(view, field)) for view in windows.views()})
@@ -236,7 +236,7 @@ def _is_possibly_memorised(knowledge_cutoff: str, first_origin: datetime) -> boo
 
 def write_rows(path: Path, rows: pl.DataFrame) -> None:
     """Write rows as CSV in the order of ``RESULT_COLUMNS``; DataError for another schema."""
-    # Readers match columns by this schema; a file with other ones would be skipped in silence.
+    # Readers match columns by this schema; a file with other columns would be silently skipped.
     if rows.schema != RESULT_SCHEMA:
         raise DataError(
             f"{path.name}: rows have schema {dict(rows.schema)}; make them with evaluate()"
@@ -279,11 +279,11 @@ def replace_own_rows(
     *,
     arrange: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows,
 ) -> None:
-    """Replace the rows of a file that many writers share which agree with new ones in ``key``.
+    """Replace rows that agree with new ones in ``key``, in a file that many writers share.
 
-    No key may be null. ``arrange`` puts all rows in an order that does not depend on who came
-    first. DataError if the file has other columns; StoreBusy if others write it for longer than a
-    minute.
+    No key may be null. ``arrange`` puts all rows in an order that does not depend on the order of
+    the writers. DataError if the file has other columns; StoreBusy if others write it for longer
+    than a minute.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")
@@ -292,7 +292,7 @@ def replace_own_rows(
             stored = read_typed(path, rows.schema)
             rows = pl.concat([stored.join(rows, on=key, how="anti"), rows])
         write_atomically(path, arrange(rows).write_csv)
-        # Nothing but rows stays in a folder that is committed.
+        # Only rows stay in a folder that is committed.
         lock.unlink()
 
 

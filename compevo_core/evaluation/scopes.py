@@ -26,7 +26,7 @@ from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import write_atomically, write_text
 
 ALL_DAYS = "aemo-2021"
-EVENT_DAYS = "aemo-2021-events"  # only in the sample: there it is known what news announces
+EVENT_DAYS = "aemo-2021-events"  # only in the sample, where it is known what news announces
 TEST_SUBSETS = {
     "electricity": (
         "paper-original",
@@ -48,7 +48,7 @@ TEST_SUBSETS = {
 """Subsets that are scored apart; other data sets are scored on their whole test split."""
 
 SeedForecasts = Mapping[str, Sequence[FloatArray]]
-"""Forecasts (N, H) of the windows of a scope by method, one array a training."""
+"""Forecasts (N, H) of the windows of a scope by method, one array per training."""
 
 _TRAINING = "training"
 
@@ -57,9 +57,9 @@ _TRAINING = "training"
 class Scope:
     """Windows with the name that their rows carry."""
 
-    subset: str  # name of the subset or split; says so where not all origins are scored
+    subset: str  # name of the subset or split; marked if not all origins are scored
     windows: WindowSet  # the windows, all of one split
-    # All windows of the span that these are chosen from: what a population in daily use forecasts
+    # All windows of the span that these are chosen from, which a population in daily use forecasts
     # and observes on the way; None: only the windows
     days: WindowSet | None = None
 
@@ -69,8 +69,8 @@ def select_scopes(
 ) -> list[Scope]:
     """Return the scopes that a run is scored on: every n-th origin of a split or a named subset.
 
-    Views that know less are apart; for the test split see :func:`select_test_scopes`. DataError if
-    there is no such window.
+    Views that know less have their own scope; for the test split see :func:`select_test_scopes`.
+    DataError if there is no such window.
     """
     # The test split of electricity is two benchmarks, whose errors must not be averaged.
     if split == "test" and not subset:
@@ -106,14 +106,14 @@ def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
 
 
 def _select_by_knowledge(windows: WindowSet, split: str, every: int) -> list[Scope]:
-    """Return the windows of a split, those that know less apart and named as such subsets are."""
+    """Return the windows of a split; those that know less are separate, named as their subset."""
 
     def name(view: WindowView) -> str:
         # Data sets with views that know less have origins at midnight of the market's clock.
         known = datetime(1, 1, 1, tzinfo=UTC) + (-view.unknown_steps * view.step) % DAY
         return split + (f"-known-{known:%H%M}" if view.unknown_steps else "")
 
-    # A mean over views of midnight and of 17:00 is of neither, and counts every day twice.
+    # A mean over views of midnight and of 17:00 describes neither, and counts every day twice.
     scopes = _group(windows, name, every)
     is_alike = not any(view.unknown_steps for view in windows.views())
     return scopes if is_alike else [replace(scope, days=windows) for scope in scopes]
@@ -139,7 +139,7 @@ def _group(windows: WindowSet, name: Callable[[WindowView], str], every: int) ->
 
 
 def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
-    """Return the windows of every n-th origin; the scope's name says so where n is above one."""
+    """Return the windows of every n-th origin; the scope's name says so if n is above one."""
     if every < 1:
         raise ConfigError(f"every is {every}; it must be 1 (all windows) or more")
     if every == 1:
@@ -147,7 +147,7 @@ def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
 
     # Origins, not windows: all entities of a day stay together, as a bootstrap by day needs them.
     origins = set(sorted({view.origin_utc for view in windows.views()})[::every])
-    # The manifest of the whole set stays: rows must still say whether the data are synthetic.
+    # The manifest of the whole set stays: rows must still state whether the data are synthetic.
     thinned = windows.with_windows(w for w in windows if w.view.origin_utc in origins)
     return Scope(subset=f"{subset}-every-{every}", windows=thinned)
 
@@ -155,7 +155,7 @@ def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:
 def write_forecasts(
     path: Path, forecasts: Sequence[tuple[Scope, SeedForecasts]], *, keeps_others: bool = False
 ) -> None:
-    """Write the forecasts of scopes as Parquet, a row a subset, method, training and window.
+    """Write the forecasts of scopes as Parquet, one row per subset, method, training and window.
 
     With ``keeps_others`` the forecasts of other subsets that the file holds stay.
     """

@@ -98,7 +98,7 @@ def forecast_scopes(
 ) -> list[PopulationForecast]:
     """Forecast every window of some scopes; progress lines say how long the rest will take.
 
-    A population that moves on with known errors forecasts the days of a scope in the order of time
+    A population that learns from known errors forecasts the days of a scope in the order of time
     and observes each when it is over. Scopes of the same days share one such pass.
     """
     passes: dict[str, tuple[Prediction, float]] = {}
@@ -111,7 +111,7 @@ def forecast_scopes(
 
         row_of = {view.window_id: row for row, view in enumerate(days.views())}
         rows = [row_of[view.window_id] for view in scope.windows.views()]
-        # Answers that could not be read are counted over the pass, so the others are as well.
+        # Unreadable answers are counted over the pass, and so are all others.
         forecast = PopulationForecast(
             prediction=prediction.take(rows),
             n_answers=prediction.agents.shape[0] * len(days),
@@ -159,9 +159,9 @@ class PopulationScores:
 
 
 def name_rows(forecaster: CompEvoForecaster) -> str:
-    """Return what the rows of a population are called: its method, where it has no agents.
+    """Return the method name for the rows of a population; without agents, its method.
 
-    It is the method as issued, which keeps learning: its table has another one as fitted.
+    It is the method as issued, which keeps learning: tables have another row as fitted.
     """
     return COMPEVO if forecaster.logics else f"{forecaster.name}{ISSUED}"
 
@@ -180,7 +180,7 @@ def score_population(
     panels_per_scope: int = PANELS_PER_SCOPE,
     parts: bool = True,
 ) -> PopulationScores:
-    """Score a trained population, of which nothing is updated, on every scope.
+    """Score a trained population on every scope, without any update.
 
     The population and its ``parts`` (its mean, its agents, its prior) get rows, under the name
     ``method``; ``train`` gives the scale of MASE. With ``news``, some windows of each scope become
@@ -217,11 +217,11 @@ def score_population(
         named_parts = forecast.name_parts(method, is_joint=is_joint) if parts else {}
         by_method = {method: whole_NH} | named_parts
         for name, values_NH in by_method.items():
-            # Past errors are kept of the whole; its parts are point forecasts.
+            # Only the whole has past errors; its parts are point forecasts.
             quantiles_NQH = forecast.prediction.quantiles if name == method else None
             named = replace(identity, method=name)
             if name == f"{method}-prior":
-                # A part of the model that no language model had a hand in.
+                # A part of the model without a language model.
                 named = replace(named, backbone="", knowledge_cutoff="", news_top_k=None)
                 named = replace(named, parse_failure_rate=None, chosen_round=None, blend=None)
             rows.append(
@@ -243,7 +243,7 @@ def score_population(
 
 
 def describe_population(forecaster: CompEvoForecaster) -> MethodFacts:
-    """Return what rows say of a trained population: its hashes trace them to its run folder."""
+    """Return what rows state about a trained population: its hashes lead to its run folder."""
     config, has_agents = forecaster.config, bool(forecaster.logics)
     return MethodFacts(
         backbone=config.backbone.name_or_path if has_agents else "",
@@ -315,7 +315,7 @@ def write_run_forecasts(scores: PopulationScores, run: RunFolder) -> None:
     write_panels(run.panels_file, scores.panels)
 
 
-REGRET_FOLDER = "regret"  # folder of rows of another form than results, below the results
+REGRET_FOLDER = "regret"  # folder below the results, of rows with other columns
 REGRET_SCHEMA: dict[str, pl.DataType] = {
     "experiment": pl.String(),
     "method": pl.String(),
@@ -348,7 +348,7 @@ class Regret:
 
     days: int  # days with a known truth
     loss: float  # of the mixture
-    best_expert: float  # of the expert that was best on the whole
+    best_expert: float  # of the expert that was best overall
     best_mixture: float  # of the best fixed mixture, by linear programming
     # What the rule promises at most over the best fixed mixture, with the largest excess loss that
     # came out; None for a rule that promises nothing
@@ -364,7 +364,7 @@ def tabulate_regret(
 ) -> pl.DataFrame:
     """Return the regret of a population on a scope, in rows of ``REGRET_SCHEMA``.
 
-    The windows of the scope know equally much of the day before.
+    All windows of the scope know equally much about the day before.
     """
     selection, first_A = config.selection, config.population.first_weights
     truth_NH = scope.windows.truth()
@@ -428,8 +428,7 @@ def find_bound(rule: str, excess_DA: FloatArray, experts: float) -> float | None
     Gaillard, Stoltz and van Erven (2014), "A second-order bound with excess losses", with losses
     scaled to the largest excess: for ``boa`` their bound of ML-Prod. Its proof rests on
     1 + x >= exp(x - x^2), the step that turns ML-Prod into this rule. The others promise nothing
-    with these settings. ``experts`` counts one of a larger first weight as several that forecast
-    alike.
+    with these settings. ``experts`` counts one with a larger first weight as several equal ones.
     """
     days = len(excess_DA)
     largest = float(np.abs(excess_DA).max(initial=0.0))

@@ -1,6 +1,6 @@
 """What a population has learned from past days, and how it is stored from night to night.
 
-What belongs here: this state, the steps by which days went by, and the folder of snapshots. What
+What belongs here: this state, the steps of the days that went by, and the folder of snapshots. What
 does not: forecasting (``forecast.forecaster``), when a night forecasts (the pipeline).
 
 A night resumes from the newest snapshot whose days are a prefix of the days known now: the same
@@ -10,8 +10,8 @@ before that day. Forecasts are bit-identical with snapshots and without.
 A snapshot is a cache: its files are sealed by a manifest, and a damaged one is removed, so that the
 night resumes from an earlier one, or learns the days again.
 
-A snapshot is taken before the newest truth is observed: tomorrow's list of days has a forecast that
-was made before that truth was known. Forecasts not yet observed by then are stored with it.
+A snapshot is taken before the newest truth is observed: tomorrow's list of days includes a forecast
+that was made before that truth was known. Forecasts not yet observed by then are stored with it.
 
 Shapes: A agents, N windows, H horizon.
 """
@@ -44,7 +44,7 @@ from compevo_core.training.run_folder import verify_manifest, write_manifest
 
 log = logging.getLogger(__name__)
 
-KEPT_NIGHTS = 3  # newest states that stay: values of the last days are revised most often
+KEPT_NIGHTS = 3  # newest states that are kept: values of the last days are revised most often
 
 _FORMAT = 2
 _FACTS_FILE = "state.json"
@@ -99,7 +99,7 @@ class DailyState:
         self.known_until = max(view.end_utc for view in views)
 
     def copy(self) -> Self:
-        """Return a state that moves on by itself."""
+        """Return a copy that learns independently."""
         return dataclasses.replace(
             self,
             priors=self.priors.copy(),
@@ -111,7 +111,7 @@ class DailyState:
 class Replay:
     """Days that went by since a model was sealed, step by step."""
 
-    windows: WindowSet  # those whose truth is known, in part at least
+    windows: WindowSet  # those whose truth is known, at least in part
     # Positions of the windows that have ended by an instant, and of those that are then forecast;
     # the last step forecasts none
     steps: Sequence[tuple[list[int], list[int]]]
@@ -155,7 +155,7 @@ class Snapshot:
     path: Path  # its folder
     facts: Mapping[str, Any]  # what made it
     replay: Replay
-    step: int  # of the replay, which comes next
+    step: int  # the next step of the replay
 
 
 class Snapshots:
@@ -166,7 +166,7 @@ class Snapshots:
         self._folder = folder
         self._model_hash = model_hash
         self.version = version
-        self.damaged: list[str] = []  # states that were removed, as they are not what was kept
+        self.damaged: list[str] = []  # states that were damaged, and removed
 
     def find(self, windows: WindowSet, until: datetime) -> Snapshot | None:
         """Return the last state that known windows can resume from; this version's first.
@@ -192,7 +192,7 @@ class Snapshots:
         return usable[max(usable)] if usable else None
 
     def _read_facts(self, path: Path) -> dict[str, Any] | None:
-        """Return the facts of a state; None where it is damaged, and then it is removed."""
+        """Return the facts of a state; a damaged one is removed and gives None."""
         facts = self._verify(path)
         if facts is None:
             log.warning("%s is damaged: it is removed, and learnt again", path.parent)
@@ -201,12 +201,12 @@ class Snapshots:
         return facts
 
     def list_damaged(self) -> list[Path]:
-        """Return the states that are not what was kept, of any model; nothing is removed."""
+        """Return the damaged states of all models; nothing is removed."""
         files = self._folder.glob(f"*/[!.]*/{_FACTS_FILE}")
         return sorted(file.parent for file in files if self._verify(file) is None)
 
     def _verify(self, path: Path) -> dict[str, Any] | None:
-        """Return the facts of a state, None where any file of it is not what was kept."""
+        """Return the facts of a state; None if any of its files is damaged."""
         try:
             verify_manifest(path.parent)
             facts = read_json(path, "it is made again")
@@ -300,16 +300,16 @@ class Snapshots:
         self._thin(folder)
 
     def _thin(self, folder: Path) -> None:
-        """Keep the last nights, and the farther back, the fewer: one in each doubling of weeks.
+        """Keep the last nights, and fewer farther back: one in each doubling of weeks.
 
-        So a revision goes back at most twice as far as it reaches, and two years hold ten states.
+        So a revision replays at most twice its reach, and two years have ten states.
         """
         read = {file: self._read_facts(file) for file in folder.glob(f"[!.]*/{_FACTS_FILE}")}
         states = {file.parent: facts for file, facts in read.items() if facts is not None}
         newest_of = {
             path: datetime.fromisoformat(facts["newest_origin"]) for path, facts in states.items()
         }
-        # Of two states of one night the one that was written last holds the revised values.
+        # Of two states of one night the later one has the revised values.
         newest_first = sorted(
             states, key=lambda path: (newest_of[path], path.stat().st_mtime_ns), reverse=True
         )

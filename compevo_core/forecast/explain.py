@@ -7,8 +7,8 @@ record (``compevo_core.forecast.issued``), its tables and pages (the command lin
 No model is run. A forecast is the sum over its members of weight * (prior + correction + level):
 the base model is the numeric forecast that an agent starts from, or all that a member without news
 forecasts; the correction is what an agent adds after reading numbers and news, the level is the
-bias correction, its mean known error. The parts say how the number came about. They do not say what
-caused it: an article that was read need not have changed anything.
+bias correction, its mean known error. The parts show how the number came about, not what caused it:
+an article that was read need not have changed anything.
 
 Shapes: H horizon.
 """
@@ -78,7 +78,7 @@ class Explanation:
     facts: Mapping[str, Any]  # of the whole record
     starts: Sequence[datetime]  # of each step, UTC
     forecast: FloatArray
-    published: FloatArray | None  # what somebody else published
+    published: FloatArray | None  # another publisher's forecast
     inputs: FloatArray  # the values before the origin, NaN where not measured yet
     parts: Sequence[MemberPart]  # their contributions sum to ``forecast``
 
@@ -89,12 +89,12 @@ class Explanation:
 
     @property
     def is_single(self) -> bool:
-        """Whether one model is all there is: nothing is weighed, and no news is read."""
+        """Whether it is a single model: nothing is weighted, and no news is read."""
         return len(self.parts) == 1 and not self.reads_news
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """The fields of its parts that say something, by title."""
+        """The fields of its parts that hold something, by title."""
         if self.reads_news:
             return {"base": "prior", "correction": "correction", "bias": "level"}
         has_levels = any(part.level.any() for part in self.parts)
@@ -129,7 +129,7 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
     parts = []
     for number, weights in enumerate(series["step_weights"]):
         level = np.array(series["levels"][number])
-        # A single model is the forecast, and what reads no news has nothing that it corrects.
+        # A single model is the forecast itself, and a member without news corrects nothing.
         final = points.get(f"{MEMBER}{number}", points[METHOD])
         prior = points.get(f"{BASE}{number}", final - level)
         read = series["chosen_news"][number] if facts["logics"] else []
@@ -215,7 +215,7 @@ Band = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaySummary:
-    """The forecast of one series over all its steps; None where the record has no such thing.
+    """The forecast of one series over all its steps; None for what the record lacks.
 
     A band of 80 % belongs to the quantity itself; it is not a mean over the bounds of the steps.
     The peak is the median of its own distribution. For noisy steps this is above the highest step
@@ -223,21 +223,21 @@ class DaySummary:
     """
 
     entity: str
-    level: float  # the energy of a power, else the mean, as :func:`describe_level` says
+    level: float  # the energy of a power, otherwise the mean (:func:`describe_level`)
     level_band: Band | None
     peak: float
     peak_band: Band | None
     peak_at: datetime  # start of its step, on the market's clock
-    # Against what :func:`name_comparisons` names; None where nothing was measured, or zero
+    # Changes from what :func:`name_comparisons` names; None if nothing was measured, or zero
     change_pct: float | None
     week_change_pct: float | None
-    published: float | None  # the level that somebody else published
+    published: float | None  # the level in another publisher's forecast
     temperature: Band | None  # lowest and highest that was forecast, degrees Celsius
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """What the level of a forecast is called, its unit, and its size where the mean is one."""
+    """The name of a forecast's level, its unit, and its size if the mean is one."""
 
     name: str
     unit: str
@@ -286,10 +286,10 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
 
 
 def name_comparisons(issued: IssuedForecast) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return in a word and in words what both changes of a summary are against.
+    """Return what both changes of a summary refer to, each as one word and as a phrase.
 
-    Of steps within a day yesterday and last week, of days those before and last week, of longer
-    steps those before and last year.
+    These are yesterday and last week for steps within a day, the previous day and last week for
+    days, the previous step and last year for longer steps.
     """
     week = ("week", "last week")
     if issued.step < DAY:
@@ -311,7 +311,7 @@ def read_day_quantiles(facts: Mapping[str, Any], name: str) -> Sequence[float]:
 
 
 def find_band(values_Q: Sequence[float]) -> Band | None:
-    """Return the 80 % band among quantiles at ``LEVELS``; None where there are none."""
+    """Return the 80 % band among quantiles at ``LEVELS``; None if there are none."""
     if not values_Q:
         return None
     low, high = (float(values_Q[LEVELS.index(level)]) for level in BAND_80)
@@ -336,7 +336,7 @@ def describe_outside(
 
 
 def describe_span(issued: IssuedForecast) -> str:
-    """Return from when to when data are, and whether the day is in train; "" if not recorded."""
+    """Return the first and last time of the data, and if the day is in train; "" if unknown."""
     if not (data := issued.facts["data"]):
         return ""
     first, last, fitted_until = (
@@ -350,13 +350,13 @@ def describe_span(issued: IssuedForecast) -> str:
 def select_band(
     issued: IssuedForecast, entity: str, band: tuple[float, float]
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Return both bounds (H,) of a band of the forecast; None where the record has none."""
+    """Return both bounds (H,) of a band of the forecast; None if the record has none."""
     low, high = (issued.select_points(entity, quantile).get(METHOD) for quantile in band)
     return None if low is None or high is None else (low, high)
 
 
 def format_start(issued: IssuedForecast, moment: datetime) -> str:
-    """Return when a step starts: the time of the day, with the date where there are several.
+    """Return when a step starts: the time of the day, with the date if there are several days.
 
     For steps of a day or more, return only the date.
     """
@@ -375,7 +375,7 @@ def choose_decimals(values: Sequence[float]) -> int:
 
 
 def _compare(values: FloatArray, earlier: Sequence[float | None], shift: int) -> float | None:
-    """Return the change in percent against the values ``shift`` steps before, where measured.
+    """Return the change in percent from the values ``shift`` steps before, if measured.
 
     The earlier values end where the forecast begins.
     """

@@ -78,9 +78,9 @@ class CompEvoForecaster:
         artifact_hash: sha256 over these hashes, as the trainer sealed it.
         knowledge_cutoff: stated end of the backbone's training data; scores before it may be
             memorised.
-        trainable_parameters: how many numbers rounds of training changed.
-        takes_new: whether it forecasts series that were not in train: as the mean of what fitted
-            ones would be if their inputs were its own, in their scale. Off unless set.
+        trainable_parameters: how many numbers were trained in rounds. takes_new: whether it
+        forecasts series that were not in train: as the mean of what fitted
+            ones would forecast from its inputs, in their scale. Off unless set.
     """
 
     takes_new = False
@@ -91,9 +91,9 @@ class CompEvoForecaster:
         manifest: Mapping[str, Any] | None = None,
         news: NewsPool | None = None,
     ) -> None:
-        """Take a fitted ensemble, which does not change, and the manifest where it was sealed.
+        """Take a fitted ensemble, which does not change, and its manifest if it was sealed.
 
-        Its base models read ``news``, if it is given, in place of what they were fitted with.
+        Its base models read ``news``, if given, instead of the news of their fit.
         """
         self.manifest = manifest or {}
         self.config = model.config
@@ -124,7 +124,7 @@ class CompEvoForecaster:
                 the encoder that the run was trained with; members without agents read none.
             backbone: an already loaded frozen language model without adapters; loaded as the
                 configuration says unless given.
-            fit: refits base models where the settings say so; ``SharedFits`` keeps its fits.
+            fit: refits base models if the settings say so; ``SharedFits`` keeps its fits.
 
         Raises:
             CheckpointMismatch: the model is unfinished or was altered.
@@ -151,7 +151,7 @@ class CompEvoForecaster:
         return f"CompEvoForecaster: {self.name}{parts}, artifact {self.artifact_hash[:16]}"
 
     def reweigh(self, config: RunConfig) -> None:
-        """Weigh the trained agents as other settings of the selection say; for experiments.
+        """Weigh the trained agents by other settings of the selection, for experiments.
 
         Forecasts of the agents, fitness and gates stay as training left them.
 
@@ -215,7 +215,7 @@ class CompEvoForecaster:
 
     @property
     def is_daily(self) -> bool:
-        """Whether its forecasts move on with every truth that becomes known."""
+        """Whether its forecasts learn from every truth that becomes known."""
         return self.config.selection.online or self.config.forecast.refit_days > 0
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -239,10 +239,7 @@ class CompEvoForecaster:
 
         The forecast of a window does not depend on the other windows of a call.
         """
-        return self._add_quantiles(views, self._predict(views))
-
-    def _add_quantiles(self, views: Sequence[WindowView], prediction: Prediction) -> Prediction:
-        # Only errors that had become known by the instant of a view count for it.
+        prediction = self._predict(views)
         quantiles_NQH = estimate_quantiles(self.past_errors, views, prediction.aggregate)
         return dataclasses.replace(prediction, quantiles=quantiles_NQH)
 
@@ -274,7 +271,7 @@ class CompEvoForecaster:
         parts: list[tuple[list[int], Prediction]] = []
         n_forecast = 0
 
-        # Days go by on a copy: the next question starts from the same past.
+        # Days go by on a copy: the next call starts from the same past.
         before, self._state = self._state, self._state.copy()
         try:
             for today, forecasts in self._forecast_days(windows):
@@ -283,8 +280,10 @@ class CompEvoForecaster:
                 n_forecast += len(today)
                 if on_day is not None:
                     on_day(n_forecast)
-            # One pass over all days gives each view what it would have been given.
-            return self._add_quantiles(views, Prediction.join(parts))
+            # One pass over all days gives each view what it would have got on its day.
+            joined = Prediction.join(parts)
+            quantiles_NQH = estimate_quantiles(self.past_errors, views, joined.aggregate)
+            return dataclasses.replace(joined, quantiles=quantiles_NQH)
         finally:
             self._state = before
 
@@ -320,7 +319,7 @@ class CompEvoForecaster:
                 "window that was seen; give each window once, and all series of a day together"
             )
         for _ in self._forecast_days(WindowSet(known, dataset=windows.dataset)):
-            pass  # nothing but the state that it leaves is wanted
+            pass  # only the final state is needed
         return len(known)
 
     def catch_up(
@@ -430,7 +429,7 @@ class CompEvoForecaster:
         mixture_NH = _unscale(forecasts.mixture_NH[:, None], views, scaler)[0]
         aggregate_NH = keep_bounds(views, mixture_NH)
 
-        # Validation said which base model is best; it stands for the population without its agents.
+        # The base model that validated best represents the population without its agents.
         best = int(self._model.calibration.best_prior)
         return Prediction(
             aggregate=aggregate_NH,
@@ -457,7 +456,7 @@ class CompEvoForecaster:
         return {name: keep_bounds(views, values_NQ) for name, values_NQ in quantiles.items()}
 
     def _raise_if_observed(self, views: Sequence[WindowView]) -> None:
-        """Raise a LeakageError if windows begin before the end of the observed truth."""
+        """Raise LeakageError if windows begin before the end of the observed truth."""
         # Weights and levels moved by a truth must not forecast a time before it.
         known_until = self._state.known_until
         early = [view for view in views if known_until and view.information_until < known_until]
@@ -479,7 +478,7 @@ class _Forecasts:
     members: MemberForecasts
 
     def average(self) -> Self:
-        """Return the mean over all views as the forecasts of one; parts add up as before."""
+        """Return the mean over all views as the forecast of one; parts add up as before."""
         weights_NAH = self.weights_NAH + np.finfo(np.float64).tiny  # none has a sum of zero
         weights_NAH /= weights_NAH.sum(axis=0)
         return dataclasses.replace(

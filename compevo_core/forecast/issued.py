@@ -57,7 +57,7 @@ MEMBER = "member-"
 PRIOR = "prior"  # the base that validated best
 BASE = "base-"  # the forecast that an agent corrects
 PUBLISHED = "published"
-SUPERSEDES = "supersedes"  # fact of a later issue: the hash of the forecast whose place it takes
+SUPERSEDES = "supersedes"  # fact of a later issue: the hash of the forecast that it replaces
 
 TEMPERATURE = "temperature_c"
 """Covariate by step: the temperature that was forecast, degrees Celsius."""
@@ -102,7 +102,7 @@ class IssuedForecast:
 
     @property
     def names(self) -> dict[str, str]:
-        """Name of each of its methods: its own, its members', and as it is where one is taken."""
+        """Name of each of its methods: its own, its members' and the single ones."""
         method, taken = str(self.facts["method"]), set(self.rows["method"])
         names = {METHOD: method, EQUAL: f"{method}-equal", PRIOR: f"{method}-prior"}
         for number, member in enumerate(self.facts["members"]):
@@ -112,7 +112,7 @@ class IssuedForecast:
 
     @property
     def is_joint(self) -> bool:
-        """Whether its agents were fitted at once, so that none is a forecast of its own."""
+        """Whether its agents were fitted together, so that none is a forecast of its own."""
         return bool(self.facts["fit"] == "joint")
 
     @property
@@ -222,7 +222,7 @@ def issue_forecast(
         "data": dict(data or {}),
         "members": list(forecaster.members),
         "logics": list(forecaster.logics),
-        # Agents that are fitted at once add up: none is a forecast of its own.
+        # Agents that are fitted together add up: none is a forecast of its own.
         "fit": forecaster.config.news.fit,
         "articles": {} if pool is None else _describe_articles(pool, prediction.chosen_news),
         "newest_candidate": max(dates).isoformat() if dates else None,
@@ -265,9 +265,9 @@ def _name_parts(prediction: Prediction, *, reads_news: bool) -> dict[str, FloatA
 def measure_news_change(
     forecaster: "CompEvoForecaster", views: Sequence[WindowView], forecast_NH: FloatArray
 ) -> FloatArray | None:
-    """Return how far forecasts lie from those without any article, as a share (N,) of their mean.
+    """Return how far forecasts are from those without articles, as a share (N,) of their mean.
 
-    None where the model reads no news.
+    None if the model reads no news.
     """
     if not forecaster.config.encoder:
         return None
@@ -280,7 +280,7 @@ def measure_news_change(
 
 
 def list_news_changes(issued: IssuedForecast) -> dict[str, float]:
-    """Return by series what news moves its mean by, as a share; empty where none is read."""
+    """Return how far news moves the mean of each series, as a share; empty if none is read."""
     return {
         str(entry["entity"]): float(entry["news_change"])
         for entry in issued.facts["series"]
@@ -296,9 +296,9 @@ def _describe_inputs(view: WindowView) -> dict[str, Any]:
     return {
         "window_id": view.window_id,
         "entity": view.entity,
-        # None where not measured yet.
+        # None if not measured yet.
         "inputs": known + [None] * view.unknown_steps,
-        # The lowest and highest that was known of the steps, if anything was.
+        # The lowest and highest known value of the steps, if there was any.
         "temperature": [float(known_T.min()), float(known_T.max())] if known_T.size else None,
         "filled_inputs": view.n_filled,
         "unknown_inputs": view.unknown_steps,
@@ -321,7 +321,7 @@ def widen(issued: IssuedForecast) -> pl.DataFrame:
     """Return a row for each series and step, with a column for each method and quantile.
 
     ``start`` is on the market's clock with its offset, as text, ``start_utc`` the same moment. The
-    forecast is ``compevo``, and by its method ``gbm``, say, of which ``gbm-q0.1`` is a quantile.
+    forecast is ``compevo`` or its method, such as ``gbm`` with the quantile ``gbm-q0.1``.
     """
     level = (
         pl.when(pl.col("quantile").is_null())
@@ -382,7 +382,7 @@ class Chain:
 
 
 def read_chain(root: Path) -> Chain:
-    """Read the chain of a data set's issued forecasts; one without lines where none was issued.
+    """Read the chain of a data set's issued forecasts; it has no lines if none was issued.
 
     CheckpointMismatch if a line was changed, added or removed.
     """
@@ -476,7 +476,7 @@ def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = Fals
         write_atomically(folder / VALUES_FILE, forecast.rows.write_parquet)
         values_sha256 = hash_file(folder / VALUES_FILE)
         sealed = {**facts, "hash": forecast.hash, "values_sha256": values_sha256}
-        # A kill before the line leaves no forecast, one after it a forecast that the next ends.
+        # A kill before the line leaves no forecast; after it, the next issue finishes the forecast.
         write_json(folder / _SEALING_FILE, sealed)
         link = {
             "folder": name,
@@ -491,7 +491,7 @@ def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = Fals
 
 
 def finish_killed(root: Path) -> None:
-    """End the issue of a process that was killed after the chain's line, where one was.
+    """Finish the issue of a process that was killed after the chain's line, if there is one.
 
     CheckpointMismatch if the chain was altered; StoreBusy if another process issues for a minute.
     """
@@ -509,7 +509,7 @@ def _finish_seal(root: Path, chain: Chain) -> None:
 
 
 def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
-    """Read what :func:`write_issued` wrote, and hold it against the chain.
+    """Read what :func:`write_issued` wrote, and check it against the chain.
 
     The chain is read from disk unless given. DataError if there is no complete forecast;
     CheckpointMismatch if values, facts or chain were altered since.

@@ -7,14 +7,14 @@ sources).
 
 Source of the reconciliation: Wickramasuriya, Athanasopoulos and Hyndman, "Optimal forecast
 reconciliation for hierarchical and grouped time series through trace minimization", Journal of the
-American Statistical Association, 2019: of all values that add up, those nearest to the forecasts.
-A series counts by the width of its own 80 % band (``wls``), by the covariance of past errors
-(``mint``, shrunk to its diagonal as by Schaefer and Strimmer), or as any other (``ols``); or the
-parts stay, and are added up (``bottom-up``). Past errors are moved by the same map, which is
+American Statistical Association, 2019: of all values that add up, take the nearest to the
+forecasts. A series counts by the width of its own 80 % band (``wls``), by the covariance of past
+errors (``mint``, shrunk to its diagonal as by Schaefer and Strimmer), or as any other (``ols``); or
+the parts stay, and are added up (``bottom-up``). Past errors are moved by the same map, which is
 linear, so bands belong to forecasts that add up.
 
-Shapes: A agents, N windows or series, of which M are not totals, Q quantile levels, H horizon; P
-past windows, G origins of theirs.
+Shapes: A agents, N windows or series, M of them not totals, Q quantile levels, H horizon; P past
+windows, G their origins.
 """
 
 import dataclasses
@@ -39,8 +39,8 @@ _AXIS_OF_WINDOWS = {
     "levels": 1,
 }
 
-_MOST_OTHERS = 0.5  # of the inputs, where the point of least absolute error is one value
-_UNEXPLAINED = 0.5  # of the variance, from which on a season does not say when it is that value
+_MOST_OTHERS = 0.5  # of the inputs, above which the point of least absolute error is one value
+_UNEXPLAINED = 0.5  # of the variance: a season that explains less does not predict this value
 _LEAST_SHARE = 1e-6  # of the widest band: a series without errors must not hold all others
 
 
@@ -117,7 +117,7 @@ def centre_sparse(
 ) -> Prediction:
     """Return forecasts with the mean of the inputs where most of these are one, as sparse sales.
 
-    The point of least absolute error is that value then, and a planner who adds it up orders none.
+    The point of least absolute error is then that value, and a planner who adds it up orders none.
     Solar power stays as it is, since the hour says when it is zero. ``totals`` change as their
     parts do.
     """
@@ -141,7 +141,7 @@ def centre_sparse(
 
 
 def _is_sparse(view: WindowView) -> bool:
-    """Whether most inputs are one value, and the season explains less than half of which are."""
+    """Whether most inputs are one value, and the season explains less than half of when."""
     values, counts = np.unique(view.x, return_counts=True)
     is_other_T = view.x != values[counts.argmax()]
     share, season = is_other_T.mean(), view.seasons.shortest
@@ -232,7 +232,7 @@ def _move_errors(past: PastErrors, names: Sequence[str], moved_by_NN: FloatArray
 
 
 def _list_origins(past: PastErrors, names: Sequence[str]) -> IntArray:
-    """Return the place of each series' window for each origin of which all have one (G, N)."""
+    """Return the place of each series' window for each origin that all series share (G, N)."""
     moments_3P = np.stack([past.until_N, past.end_N, past.unknown_N])
     origins, origin_P = np.unique(moments_3P, axis=1, return_inverse=True)
     row_GN = np.full((origins.shape[1], len(names)), -1)
@@ -268,7 +268,7 @@ def reconcile_origins(
     past: PastErrors,
     method: str,
 ) -> Prediction:
-    """Return what :func:`reconcile` gives of several origins; the same without totals."""
+    """Return what :func:`reconcile` gives for several origins; unchanged without totals."""
     if not totals:
         return prediction
     rows: dict[datetime, list[int]] = {}

@@ -175,13 +175,12 @@ def sample_under_grammar(
     model: SampledModel, cache: PrefillCache, grammar: TokenGrammar, settings: SamplingSettings
 ) -> tuple[Tensor, Tensor]:
     """Sample continuations of every prompt from the softmax over what the grammar allows."""
-    state_AMD = cache.repeat_last_states(settings.samples)
+    state_AMD, first_AM = cache.begin_samples(settings.samples)
     agents, samples, _ = state_AMD.shape
     rows = [
         _Row(agent, row, grammar, settings) for agent in range(agents) for row in range(samples)
     ]
     numbers = [_UniformNumbers(samples, generator) for generator in settings.generators]
-    first_AM = cache.count_tokens(settings.samples)
     attention = RaggedDecodeAttention(cache, settings.samples, settings.max_new_tokens)
 
     while going := [row for row in rows if row.goes_on]:
@@ -248,10 +247,8 @@ class _Row:
     def _append(self, token: int) -> None:
         settings = self._settings
         self.ids.append(token)
-        is_last = token in settings.stop_tokens or len(self.ids) == settings.max_new_tokens
-        if not is_last and settings.is_complete is not None:
-            is_last = settings.is_complete(self.ids)
-        self.goes_on = not is_last
+        is_last = len(self.ids) == settings.max_new_tokens
+        self.goes_on = not is_last and not settings.has_ended(self.ids)
 
 
 class _UniformNumbers:
@@ -334,7 +331,7 @@ class RaggedDecodeAttention(NewTokens):
     def begin_pass(self, tokens: RaggedTokens) -> None:
         """Take the tokens of the next forward pass."""
         agents, n = tokens.ids_AL.shape[0], self._samples
-        per_agent = len(self._cache.mask_NP) // agents
+        per_agent = self._cache.tokens_AR.shape[1]
         so_far = int(tokens.place_F.max()) + 1
         last_AMc = tokens.ids_AL.new_zeros(agents, per_agent * n, tokens.width)
         last_AMc[tokens.agent_F, tokens.row_F, tokens.offset_F] = tokens.place_F
@@ -362,7 +359,7 @@ class RaggedDecodeAttention(NewTokens):
 
         prompt_F = tokens.agent_F * per_agent + tokens.row_F // n
         so_far = []
-        for stored, new in zip(self.store(heads), (heads.key, heads.value), strict=True):
+        for stored, new in zip(self._new[heads.layer], (heads.key, heads.value), strict=True):
             in_row_F = new[tokens.agent_F, :, tokens.column_F]
             stored[prompt_F, :, tokens.row_F % n, tokens.place_F] = in_row_F
             so_far.append(stored[:, :, :, : self._mask.shape[-1]])

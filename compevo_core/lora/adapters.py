@@ -1,28 +1,22 @@
 """Stacked LoRA adapters on frozen linear layers, which a forward pass uses, and their optimiser.
 
-What belongs here: the size of adapters, the active route, the layer with its fused forward and
-backward pass, one step for all adapters. What does not: which layers get adapters
-(``lora.backbone``), adapters in PEFT's format (``lora.population``).
-
-Autograd keeps the adapters that a forward pass used. Gradient checkpointing runs a layer again in
-the backward pass, when another route may be active, so :meth:`AdapterRouter.checkpoint_contexts`
-binds the route of the forward pass to the recomputation.
+What belongs here: the size of adapters, the route of a forward pass, the layer, one step for all
+adapters. What does not: which layers get adapters, and products (``lora.backbone``), adapters in
+PEFT's format (``lora.population``).
 
 Shapes: A adapters, M tokens of an adapter, r rank.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from compevo_core.errors import ConfigError
-from compevo_core.lora.backbone import frozen_linear, linear_without_grad, product_type
+from compevo_core.lora.backbone import frozen_linear
 
-_NO_BACKWARD = -1  # what torch answers outside a backward pass
 NORM_FLOOR = 1e-6  # as in torch's clip_grad_norm_
 
 
@@ -36,74 +30,30 @@ class LoraShape:
     dropout: float = 0.0  # what saved folders state
 
 
-@dataclasses.dataclass(frozen=True)
-class AdapterRoute:
+class AdapterRoute(NamedTuple):
     """The adapters of one forward pass; without a kind it is the frozen backbone.
 
     Dropout, of an adapter's input, draws from torch's global generator.
     """
 
     kind: str | None = None
-    rows: slice = dataclasses.field(default_factory=lambda: slice(None))  # whose the batch's are
+    rows: slice = slice(None)  # whose the batch's are
     dropout: float = 0.0
 
 
 class AdapterRouter:
-    """Holds the active route of one population; its layers share the router."""
+    """Holds the route of the block that is read; all layers of a population share the router.
 
-    def __init__(self, route: AdapterRoute | None = None) -> None:
-        # Without a route the backbone is frozen: no adapter is ever active by accident. With each
-        # route is the backward pass in which it was activated.
-        self._stack = [(route or AdapterRoute(), _NO_BACKWARD)]
-
-    @property
-    def active(self) -> AdapterRoute:
-        """The route that a layer uses now.
-
-        RuntimeError if a layer is recomputed in a backward pass and its route is not known.
-        """
-        route, backward_pass = self._stack[-1]
-        # In a backward pass a route from outside it belongs to another forward pass.
-        if _find_backward_pass() != backward_pass:
-            raise RuntimeError(
-                "a layer with adapters is recomputed in a backward pass without the route of its "
-                "forward pass. Set backbone.gradient_checkpointing and let Population enable "
-                "checkpointing, rather than enabling it on the model"
-            )
-        return route
-
-    def use(self, route: AdapterRoute) -> contextlib.AbstractContextManager[None]:
-        """Activate a route within a ``with`` block."""
-        return _ActiveRoute(self._stack, route)
-
-    def checkpoint_contexts(
-        self,
-    ) -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-        """Return the contexts of a checkpointed layer's forward pass and of its recomputation."""
-        # The forward pass runs under the active route already; the recomputation gets it back.
-        return contextlib.nullcontext(), self.use(self._stack[-1][0])
-
-
-class _ActiveRoute(contextlib.AbstractContextManager[None]):
-    """Put a route on top of a router's within a block.
-
-    A class, since a generator's context is entered once only: a graph that is kept
-    (``retain_graph``) recomputes its layers in each of its backward passes.
+    A route comes with each call of a block, whose attention is the first to need it. So a block
+    that is run again in a backward pass (gradient checkpointing) uses the adapters of its forward
+    pass, and in a call that knows nothing of populations the backbone is frozen.
     """
 
-    def __init__(self, stack: list[tuple[AdapterRoute, int]], route: AdapterRoute) -> None:
-        self._stack, self._route = stack, route
+    active = AdapterRoute()
 
-    def __enter__(self) -> None:
-        self._stack.append((self._route, _find_backward_pass()))
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.pop()
-
-
-def _find_backward_pass() -> int:
-    """Return the number of the backward pass that runs; torch's own checkpointing asks the same."""
-    return int(torch._C._current_graph_task_id())
+    def take_route(self, _: nn.Module, __: object, arguments: Mapping[str, Any]) -> None:
+        """Take the route from the arguments of a block's attention; runs before each call."""
+        self.active = arguments.get("adapter_route", AdapterRoute())
 
 
 class StackedLoraLinear(nn.Module):
@@ -111,7 +61,7 @@ class StackedLoraLinear(nn.Module):
 
     ``lora_a[kind]`` is (A, r, in), ``lora_b[kind]`` is (A, out, r); the output of adapter i is ``W
     x + (alpha / r) B_i A_i x``. Adapters are float32 even over a bfloat16 weight, for which their
-    updates are too small; products run in the weight's type (:func:`product_type`).
+    updates are too small; products run in the weight's type.
 
     All adapters are drawn and ``local`` ones kept, so that each starts alike on one and n
     processes; ``kinds`` says which kinds the layer has, and the others are drawn all the same.
@@ -157,8 +107,7 @@ class StackedLoraLinear(nn.Module):
         if route.kind not in self.lora_a:
             raise ConfigError(
                 f"a layer without {route.kind} adapters was read with them: only the first layers "
-                "have them. Read only through those, read_out(layers=n), or give them to all: "
-                "forecast.layers = 0"
+                "have them. Read only through those, read_out(layers=n), or give them to all"
             )
         a = self.lora_a[route.kind]
         b = self.lora_b[route.kind]
@@ -168,71 +117,7 @@ class StackedLoraLinear(nn.Module):
 
         # As in PEFT, dropout reaches only the adapter's input, not the frozen layer's.
         dropped = nn.functional.dropout(x_AMD, route.dropout) if route.dropout else None
-        out: Tensor = _FrozenPlusLora.apply(
-            x_AMD, dropped, self.base.weight, self.base.bias, a, b, self.scale
-        )  # type: ignore[no-untyped-call]
-        return out
-
-
-class _FrozenPlusLora(torch.autograd.Function):
-    """``x W' + bias + scale (d A') B'``, where d is x or x after dropout.
-
-    Fused by hand: one pass over the output in place of three and one over the input's gradient in
-    place of two. The frozen weight has no gradient.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401 - autograd's context
-        x: Tensor,
-        dropped: Tensor | None,
-        weight: Tensor,
-        bias: Tensor | None,
-        a: Tensor,
-        b: Tensor,
-        scale: float,
-    ) -> Tensor:
-        """Compute the output; see the class."""
-        dtype = product_type(weight)
-        rounded = x.to(dtype)
-        lora_input = rounded if dropped is None else dropped.to(dtype)
-        low_rank = torch.bmm(lora_input, a.to(dtype).transpose(1, 2))
-
-        out = linear_without_grad(rounded, weight, bias).to(dtype)
-        out.baddbmm_(low_rank, b.to(dtype).transpose(1, 2), alpha=scale)
-
-        ctx.save_for_backward(lora_input, low_rank, weight, a, b)
-        ctx.scale = scale
-        ctx.dtype = x.dtype
-        ctx.has_dropout = dropped is not None
-        return out.to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ANN401 - autograd's context and tuple
-        """Compute the gradients of x, of x after dropout, of A and of B; see the class."""
-        lora_input, low_rank, weight, a, b = ctx.saved_tensors
-        needs_x, _, _, _, needs_a, needs_b, _ = ctx.needs_input_grad
-        dtype = lora_input.dtype
-        grad_out = gradients[0].to(dtype)
-        grad_low_rank = torch.bmm(grad_out, b.to(dtype)).mul_(ctx.scale)
-
-        grad_a = grad_b = None
-        if needs_a:
-            grad_a = torch.bmm(grad_low_rank.transpose(1, 2), lora_input).to(a.dtype)
-        if needs_b:
-            grad_b = torch.bmm(grad_out.transpose(1, 2), low_rank).mul_(ctx.scale).to(b.dtype)
-
-        grad_x = grad_dropped = None
-        if needs_x:
-            grad_x = linear_without_grad(grad_out, weight.t()).to(dtype)
-            if ctx.has_dropout:
-                # Autograd sends this part through the dropout mask before it reaches x.
-                grad_dropped = torch.bmm(grad_low_rank, a.to(dtype)).to(ctx.dtype)
-            else:
-                grad_x.baddbmm_(grad_low_rank, a.to(dtype))
-            grad_x = grad_x.to(ctx.dtype)
-
-        return grad_x, grad_dropped, None, None, grad_a, grad_b, None
+        return frozen_linear(x_AMD, self.base.weight, self.base.bias, (a, b, self.scale), dropped)
 
 
 class Optimizer(torch.optim.AdamW):

@@ -8,24 +8,17 @@ torch multiplies float32 matrices on a processor by MKL. oneDNN is 1.1 to 1.6 ti
 processors, and slower on Intel's own (``benchmarks/results/engine.csv``, rows ``products``). Where
 a processor lacks instructions for bfloat16, the same rounded numbers are multiplied in float32.
 
-Of a split weight each process holds a slice of the rows, and gathers the columns of the others; in
-the backward pass the parts are summed (decision 12-engine).
-
 Shapes: N tokens, D hidden, V vocabulary.
 """
 
-import copy
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.usage import lacks_bfloat16, read_cpu_facts
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
 
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """The linear layers of one block, all of which get adapters."""
@@ -36,7 +29,7 @@ class Backbone:
     """A frozen causal language model of transformers, its tokenizer and what is known about it.
 
     A population multiplies by the frozen layers in ``matmul_dtype`` (None: their own), and enables
-    gradient checkpointing, as recomputed layers must use the adapters of their forward pass.
+    ``gradient_checkpointing``.
     """
 
     model: Any
@@ -81,83 +74,42 @@ def find_adapter_targets(backbone: Backbone) -> list[tuple[int, str, nn.Linear]]
             "population"
         )
 
+    advice = "name a model built like Llama, Mistral, Qwen2 or Gemma"
     blocks = getattr(backbone.decoder, "layers", None)
     if not isinstance(blocks, nn.ModuleList) or not hasattr(backbone.decoder, "norm"):
         raise ConfigError(
             f"backbone {backbone.name_or_path} ({type(model).__name__}) is not a stack of layers "
-            "with a norm at its end; name a model built like Llama, Mistral, Qwen2 or Gemma"
+            f"with a norm at its end; {advice}"
         )
 
-    return [
-        (number, f"{model.base_model_prefix}.layers.{number}.{name}", layer)
-        for number, block in enumerate(blocks)
-        for name, layer in _find_linear_layers(block, number, backbone.name_or_path)
-    ]
+    found = []
+    for number, block in enumerate(blocks):
+        linear_layers = {
+            name: module
+            for name, module in block.named_modules()
+            if name.rpartition(".")[2] in LORA_TARGETS and isinstance(module, nn.Linear)
+        }
+        targets = [name.rpartition(".")[2] for name in linear_layers]
+        weights = {f"{name}.weight" for name in linear_layers}
+        # Fused projections lack targets; experts are extra matrices. Both would train only in part.
+        others = {name for name, p in block.named_parameters() if p.dim() > 1} - weights
+        if sorted(targets) != sorted(LORA_TARGETS) or others:
+            raise ConfigError(
+                f"backbone {backbone.name_or_path}: layer {number} has not just the linear layers "
+                f"{', '.join(LORA_TARGETS)}, each once (it has {', '.join(targets) or 'none'}; "
+                f"others: {', '.join(sorted(others)) or 'none'}); {advice}"
+            )
+        stem = f"{model.base_model_prefix}.layers.{number}"
+        found += [(number, f"{stem}.{name}", layer) for name, layer in linear_layers.items()]
+    return found
 
 
-def select_first_layers(decoder: Any, count: int) -> Any:  # noqa: ANN401 - transformers' own module
-    """Return a decoder with only the first layers, a shell without the final norm."""
-    shell = copy.copy(decoder)
-    # copy.copy shares the dictionary of submodules, which is about to differ.
-    shell._modules = dict(decoder._modules)
-    shell.layers = decoder.layers[:count]
-    shell.norm = nn.Identity()
-    return shell
-
-
-def _find_linear_layers(
-    block: nn.Module, number: int, name_or_path: str
-) -> list[tuple[str, nn.Linear]]:
-    """Find the targets of one block; each must occur once, and there may be no other matrix."""
-    linear_layers = [
-        (name, module)
-        for name, module in block.named_modules()
-        if name.rpartition(".")[2] in LORA_TARGETS and isinstance(module, nn.Linear)
-    ]
-
-    targets = [name.rpartition(".")[2] for name, _ in linear_layers]
-    matrices = {name for name, parameter in block.named_parameters() if parameter.dim() > 1}
-    # Fused projections lack targets; experts are extra matrices. Both would train only in part.
-    others = matrices - {f"{name}.weight" for name, _ in linear_layers}
-    if sorted(targets) != sorted(LORA_TARGETS) or others:
-        missing = [target for target in LORA_TARGETS if target not in targets]
-        raise ConfigError(
-            f"backbone {name_or_path}: layer {number} has not just the linear layers "
-            f"{', '.join(LORA_TARGETS)} (missing: {', '.join(missing) or 'none'}; others: "
-            f"{', '.join(sorted(others)) or 'none'}), and adapters would cover a part of it; name "
-            "a model built like Llama, Mistral, Qwen2 or Gemma"
-        )
-    return linear_layers
-
-
-def multiply_sharded(x: Tensor, weight: "DTensor", bias: Tensor | None = None) -> Tensor:
-    """Compute ``x W' + bias`` with a split weight; the whole product on every process.
-
-    A weight split by rows gives columns of the product, which are gathered; a transposed one gives
-    a part of every element, which are summed. The input is equal on every process.
-    """
-    from torch.distributed.tensor import DTensor, Replicate
-
-    mesh = weight.device_mesh
-    replicated = DTensor.from_local(x, mesh, [Replicate()], run_check=False)
-    if bias is not None and not isinstance(bias, DTensor):
-        bias = DTensor.from_local(bias, mesh, [Replicate()], run_check=False)
-    product: Any = nn.functional.linear(replicated, weight, bias)
-    whole: Tensor = product.full_tensor()
-    return whole
-
-
-def is_onednn_faster(cpu_facts: str) -> bool:
-    """Whether float32 products go through oneDNN on a processor that calls itself this."""
-    # By name and not by a trial: two runs on one machine must use the same kernel.
-    return "AuthenticAMD" in cpu_facts
-
-
-# Only where it was measured; elsewhere torch chooses.
+# Only where it was measured, and by name, not by a trial: two runs on one machine must use the same
+# kernel. Elsewhere torch chooses.
 _USES_ONEDNN = (
     torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    and is_onednn_faster(read_cpu_facts())
+    and "AuthenticAMD" in read_cpu_facts()
 )
 WIDENS_BFLOAT16 = lacks_bfloat16(read_cpu_facts())
 _TOKENS_PER_BLOCK = 64  # whose vocabulary scores are held in memory at a time
@@ -188,64 +140,111 @@ def attention_type(weight: Tensor) -> torch.dtype:
 
 def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute ``x W' + bias`` for (..., in) and (out, in), in the weight's type, untracked."""
-    # The operator is internal to torch: the test against torch's own product guards it.
     x = x.to(weight.dtype)
+    bias = None if bias is None else bias.to(weight.dtype)
     # A DTensor, whose module takes a second to import and is not needed to know it.
     if hasattr(weight, "device_mesh"):
-        whole: Any = weight
-        return multiply_sharded(x, whole, None if bias is None else bias.to(weight.dtype))
+        from torch.distributed.tensor.experimental import implicit_replication
+
+        # Rows of a split weight give columns of the product, which are gathered; a transposed one
+        # gives a part of every element, which are summed (decision 12-engine). The input is equal
+        # on every process.
+        with implicit_replication():
+            product: Any = nn.functional.linear(x, weight, bias)
+        whole: Tensor = product.full_tensor()
+        return whole
     if product_type(weight) != weight.dtype:
         # A sum of products of rounded numbers, rounded at its end: what the instruction does.
-        plain_bias = None if bias is None else bias.to(weight.dtype).float()
+        plain_bias = None if bias is None else bias.float()
         return linear_without_grad(x.float(), weight.float(), plain_bias).to(weight.dtype)
     if _USES_ONEDNN and weight.device.type == "cpu" and weight.dtype == torch.float32:
+        # The operator is internal to torch: the test against torch's own product guards it.
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out
-
-    return nn.functional.linear(x, weight, None if bias is None else bias.to(weight.dtype))
-
-
-def frozen_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute ``x W' + bias`` in the input's type, with a gradient only for ``x``."""
-    out: Tensor = _FrozenLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return out
+    return nn.functional.linear(x, weight, bias)
 
 
-def token_logp(
-    states_ND: Tensor,
-    ids_N: Tensor,
-    weight_VD: Tensor,
-    bias_V: Tensor | None = None,
-    *,
-    temperature: float = 1.0,
-    cap: float | None = None,
+def frozen_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    update: tuple[Tensor, Tensor, float] | None = None,
+    dropped: Tensor | None = None,
 ) -> Tensor:
-    """Return the log-probability (N,) of each id, with a gradient only for the states.
+    """Compute ``x W' + bias`` in the input's type, with a gradient only for ``x``.
 
-    The scores ``W h + bias``, capped as in :func:`compevo_core.lora.attention.apply_softcap`, go
-    through ``softmax(s / temperature)``, a few tokens at a time: the gradient of each in its state,
-    (N, D), is computed on the way.
+    With an update, ``a`` (A, r, in), ``b`` (A, out, r) and ``scale``, the input is (A, M, in) and
+    ``scale (d a') b'`` is added, where d is x or, if given, x after dropout; all of them have
+    gradients. It is fused by hand: one pass over the output in place of three, and one over the
+    input's gradient in place of two.
     """
-    out: Tensor = _TokenLogp.apply(states_ND, ids_N, weight_VD, bias_V, temperature, cap)  # type: ignore[no-untyped-call]
+    a, b, scale = update or (None, None, 1.0)
+    out: Tensor = _FrozenLinear.apply(x, dropped, weight, bias, a, b, scale)  # type: ignore[no-untyped-call]
     return out
 
 
 class _FrozenLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: ANN401
-        """Compute the output; see :func:`frozen_linear`."""
-        ctx.save_for_backward(weight)  # not x: a frozen weight needs no gradient
+    def forward(
+        ctx: Any,  # noqa: ANN401 - autograd's context
+        x: Tensor,
+        dropped: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        a: Tensor | None,
+        b: Tensor | None,
+        scale: float,
+    ) -> Tensor:
+        dtype = product_type(weight)
+        rounded = x.to(dtype)
+        out = linear_without_grad(rounded, weight, bias).to(dtype)
+
+        kept = [weight]  # not x: a frozen weight needs no gradient
+        if a is not None and b is not None:
+            lora_input = rounded if dropped is None else dropped.to(dtype)
+            low_rank = torch.bmm(lora_input, a.to(dtype).mT)
+            out.baddbmm_(low_rank, b.to(dtype).mT, alpha=scale)
+            kept += [lora_input, low_rank, a, b]
+
+        ctx.save_for_backward(*kept)
+        ctx.scale = scale
         ctx.dtype = x.dtype
-        return linear_without_grad(x, weight, bias).to(x.dtype)
+        return out.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ANN401 - autograd's context and tuple
-        """Compute the gradient of ``x``; see :func:`frozen_linear`."""
-        (weight,) = ctx.saved_tensors
-        return linear_without_grad(gradients[0], weight.t()).to(ctx.dtype), None, None
+        weight, *kept = ctx.saved_tensors
+        needs_x, needs_dropped, _, _, needs_a, needs_b, _ = ctx.needs_input_grad
+        grad_out = gradients[0].to(product_type(weight))
+        grad_x = grad_dropped = grad_a = grad_b = None
+        if needs_x:
+            grad_x = linear_without_grad(grad_out, weight.t()).to(grad_out.dtype)
+
+        if kept:
+            lora_input, low_rank, a, b = kept
+            grad_low_rank = torch.bmm(grad_out, b.to(grad_out.dtype)).mul_(ctx.scale)
+            if needs_a:
+                grad_a = torch.bmm(grad_low_rank.mT, lora_input).to(a.dtype)
+            if needs_b:
+                grad_b = torch.bmm(grad_out.mT, low_rank).mul_(ctx.scale).to(b.dtype)
+            if needs_dropped:
+                # Autograd sends this part through the dropout mask before it reaches x.
+                grad_dropped = torch.bmm(grad_low_rank, a.to(grad_out.dtype)).to(ctx.dtype)
+            elif grad_x is not None:
+                grad_x.baddbmm_(grad_low_rank, a.to(grad_out.dtype))
+
+        grad_x = None if grad_x is None else grad_x.to(ctx.dtype)
+        return grad_x, grad_dropped, None, None, grad_a, grad_b, None
 
 
-class _TokenLogp(torch.autograd.Function):
+class TokenLogp(torch.autograd.Function):
+    """The log-probability (N,) of each id, with a gradient only for the states (N, D).
+
+    The scores ``W h + bias``, capped as in :func:`compevo_core.lora.attention.apply_softcap`, go
+    through ``softmax(s / temperature)``, a few tokens at a time: the gradient of each in its state,
+    (N, D), is computed on the way.
+    """
+
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401 - autograd's context
@@ -253,10 +252,10 @@ class _TokenLogp(torch.autograd.Function):
         ids_N: Tensor,
         weight_VD: Tensor,
         bias_V: Tensor | None,
-        temperature: float,
-        cap: float | None,
+        temperature: float = 1.0,
+        cap: float | None = None,
     ) -> Tensor:
-        """Compute log-probabilities and their gradients block by block; see :func:`token_logp`."""
+        """Compute log-probabilities and their gradients block by block."""
         logp: list[Tensor] = []
         grad_states: list[Tensor] = []
         blocks = zip(
@@ -276,17 +275,16 @@ class _TokenLogp(torch.autograd.Function):
 
             log_total = scores.logsumexp(-1, keepdim=True)
             logp.append((scores.gather(-1, ids) - log_total).squeeze(-1))
+            if not ctx.needs_input_grad[0]:
+                continue
 
-            if ctx.needs_input_grad[0]:
-                # d logp / d scores = onehot - softmax; the sign is in the division below.
-                minus_one = scores.new_full(ids.shape, -1.0)
-                softmax_minus_onehot = (
-                    scores.sub_(log_total).exp_().scatter_add_(-1, ids, minus_one)
-                )
-                if tanh_grad is not None:
-                    softmax_minus_onehot.mul_(tanh_grad)
-                grad = widen(linear_without_grad(softmax_minus_onehot, weight_VD.t()))
-                grad_states.append(grad.div_(-temperature))
+            # d logp / d scores = onehot - softmax; the sign is in the division below.
+            minus_one = scores.new_full(ids.shape, -1.0)
+            softmax_minus_onehot = scores.sub_(log_total).exp_().scatter_add_(-1, ids, minus_one)
+            if tanh_grad is not None:
+                softmax_minus_onehot.mul_(tanh_grad)
+            grad = widen(linear_without_grad(softmax_minus_onehot, weight_VD.t()))
+            grad_states.append(grad.div_(-temperature))
 
         # One vector of width D a token, where the scores would be V wide.
         if grad_states:
@@ -295,6 +293,6 @@ class _TokenLogp(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ANN401 - autograd's context and tuple
-        """Compute the gradient of the states; see :func:`token_logp`."""
+        """Compute the gradient of the states."""
         (grad_states_ND,) = ctx.saved_tensors
         return gradients[0][:, None] * grad_states_ND, None, None, None, None, None

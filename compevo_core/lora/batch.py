@@ -2,21 +2,21 @@
 
 A prompt group is a prefix and the suffixes that continue it; every suffix ends one prompt. All
 groups of an adapter follow one another in one row, in segments: the prefix, then each distinct
-suffix once. Rows of different adapters are padded to the longest.
+suffix once. Rows of different adapters are padded to the longest. The place of a token is its
+number among all tokens, A L of them, one row behind the other.
 
 Ids from the vocabulary size on name rows of a table of embeddings (``Population.soft_token_id``).
 Suffixes are folded by their ids, so equal soft ids must mean equal embeddings.
 
-Shapes: A adapters, R prompts of an adapter, L packed length, P tokens of the longest prompt, C last
-tokens of each prompt.
+Shapes: A adapters, R prompts of an adapter, L packed length, C last tokens of each prompt.
 """
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +32,11 @@ class PromptGroup:
     answer: Sequence[int] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class Segment:
-    """Tokens [begin, end) of a packed row, and the index of the segment they continue."""
+class Segment(NamedTuple):
+    """The places of tokens that follow one another, and of the tokens that they continue."""
 
-    begin: int
-    end: int
-    parent: int | None = None
+    places: range
+    parent: range | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,34 +45,23 @@ class Batch:
 
     ids_AL: Tensor
     positions_AL: Tensor  # of each token in its own prompt
-    segments: list[list[Segment]]
-    prompt_segments: list[list[int]]  # of each adapter, the segment that ends each prompt
+    segments: list[Segment]  # of all rows
+    prompts: list[list[list[int]]]  # of each adapter, the places of each prompt's tokens
     answers: list[list[Sequence[int]]]  # of each adapter, the answer to each prompt
 
-    def last_token_indices(self, count: int = 1) -> Tensor:
-        """Return the packed indices of the last C tokens of every prompt, in order, (A, R, C).
+    def last_places(self, count: int = 1) -> Tensor:
+        """Return the places of the last C tokens of every prompt, in order, (A, R, C).
 
         ValueError if a prompt has fewer tokens, or none is asked for.
         """
-        last = [
-            [self.token_indices(row, prompt)[-count:] for prompt in range(len(numbers))]
-            for row, numbers in enumerate(self.prompt_segments)
-        ]
-
-        shortest = min(len(indices) for row in last for indices in row)
+        shortest = min(len(places) for row in self.prompts for places in row)
         if not 0 < count <= shortest:
             raise ValueError(
                 f"{count} last tokens are asked for, and the shortest prompt has {shortest}; ask "
                 "for one or more tokens that every prompt has"
             )
+        last = [[places[-count:] for places in row] for row in self.prompts]
         return torch.tensor(last, device=self.ids_AL.device)
-
-    def token_indices(self, row: int, prompt: int) -> list[int]:
-        """Return the packed indices of all tokens of one prompt, prefix first."""
-        segments = self.segments[row]
-        segment = segments[self.prompt_segments[row][prompt]]
-        read = [segment] if segment.parent is None else [segments[segment.parent], segment]
-        return [index for part in read for index in range(part.begin, part.end)]
 
 
 def pack(groups: Sequence[Sequence[PromptGroup]], pad_id: int, device: torch.device) -> Batch:
@@ -82,71 +69,55 @@ def pack(groups: Sequence[Sequence[PromptGroup]], pad_id: int, device: torch.dev
 
     ValueError if adapters differ in their number of prompts, or a prefix is empty.
     """
-    rows = [_PackedRow() for _ in groups]
-    for row, row_groups in zip(rows, groups, strict=True):
-        for group in row_groups:
-            row.append(group)
-
+    folded = [[_fold(group) for group in row] for row in groups]
+    answers = [[group.answer for group in row for _ in group.suffixes or [()]] for row in groups]
     # The states of all rows are stacked into one tensor (A, R, D).
-    counts = sorted({len(row.prompt_segments) for row in rows})
+    counts = sorted({len(row) for row in answers})
     if len(counts) > 1:
         raise ValueError(f"the rows have {counts} prompts; give every one the same number")
 
-    return Batch(
-        _pad_rows([row.ids for row in rows], pad_id, device),
-        _pad_rows([row.positions for row in rows], 0, device),
-        [row.segments for row in rows],
-        [row.prompt_segments for row in rows],
-        [row.answers for row in rows],
+    # Greedy samples repeat suffixes: each is computed once.
+    length = max(
+        sum(len(prefix) + sum(map(len, set(suffixes))) for prefix, suffixes in row)
+        for row in folded
     )
+    ids = [pad_id] * (len(groups) * length)
+    positions = [0] * len(ids)
+    segments: list[Segment] = []
+    prompts: list[list[list[int]]] = [[] for _ in groups]
+    for row, folded_groups in enumerate(folded):
+        begin = row * length
+        for prefix, suffixes in folded_groups:
+            places: dict[tuple[int, ...], range] = {}
+            for suffix in dict.fromkeys([(), *suffixes]):
+                tokens = suffix or prefix
+                end = begin + len(tokens)
+                # Every suffix counts on from its prefix, wherever it stands in the row.
+                first = len(prefix) if suffix else 0
+                ids[begin:end] = tokens
+                positions[begin:end] = range(first, first + len(tokens))
+                places[suffix] = range(begin, end)
+                segments.append(Segment(places[suffix], places[()] if suffix else None))
+                begin = end
+            prompts[row] += [
+                [*places[()], *(places[suffix] if suffix else ())] for suffix in suffixes
+            ]
 
-
-class _PackedRow:
-    """The row of one adapter while it grows."""
-
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-        self.positions: list[int] = []
-        self.segments: list[Segment] = []
-        self.prompt_segments: list[int] = []
-        self.answers: list[Sequence[int]] = []
-
-    def append(self, group: PromptGroup) -> None:
-        """Append a prefix and its distinct suffixes, each with the answer behind it."""
-        suffixes = [(*suffix, *group.answer) for suffix in group.suffixes or [()]]
-        prefix_ids = group.prefix
-        if len(set(suffixes)) == 1:
-            # Nothing is shared: one segment does.
-            prefix_ids, suffixes = [*prefix_ids, *suffixes[0]], [()] * len(suffixes)
-        if not prefix_ids:
-            raise ValueError(
-                "a prompt group has an empty prefix; every prompt needs at least one token"
-            )
-
-        prefix = self._append_segment(prefix_ids, first_position=0, parent=None)
-        # Greedy samples and equal logics repeat suffixes: each is computed once.
-        segment_of: dict[tuple[int, ...], int] = {(): prefix}
-
-        for suffix in suffixes:
-            if suffix not in segment_of:
-                segment_of[suffix] = self._append_segment(
-                    suffix, first_position=len(prefix_ids), parent=prefix
-                )
-            self.prompt_segments.append(segment_of[suffix])
-            self.answers.append(group.answer)
-
-    def _append_segment(
-        self, ids: Sequence[int], *, first_position: int, parent: int | None
-    ) -> int:
-        begin = len(self.ids)
-        self.ids += ids
-        # Every suffix counts on from its prefix, wherever it stands in the row.
-        self.positions += range(first_position, first_position + len(ids))
-        self.segments.append(Segment(begin, len(self.ids), parent))
-        return len(self.segments) - 1
-
-
-def _pad_rows(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> Tensor:
     # Built on the processor and moved once.
-    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
-    return pad_sequence(tensors, batch_first=True, padding_value=fill).to(device)
+    ids_AL, positions_AL = (
+        torch.tensor(numbers, dtype=torch.long).reshape(len(groups), length).to(device)
+        for numbers in (ids, positions)
+    )
+    return Batch(ids_AL, positions_AL, segments, prompts, answers)
+
+
+def _fold(group: PromptGroup) -> tuple[Sequence[int], list[tuple[int, ...]]]:
+    """Return the tokens that the prompts of a group share, and the others of each prompt."""
+    prefix = group.prefix
+    suffixes = [(*suffix, *group.answer) for suffix in group.suffixes or [()]]
+    if len(set(suffixes)) == 1:
+        # Nothing is shared: one segment does.
+        prefix, suffixes = [*prefix, *suffixes[0]], [()] * len(suffixes)
+    if not prefix:
+        raise ValueError("a prompt group has an empty prefix; give every prompt a token or more")
+    return prefix, suffixes

@@ -9,9 +9,11 @@ length, T tokens, C last tokens of a prompt, D hidden, V vocabulary, S soft toke
 """
 
 import contextlib
+import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -20,7 +22,6 @@ from torch import Tensor, nn
 from compevo_core.errors import CheckpointMismatch, ConfigError
 from compevo_core.lora.adapters import AdapterRoute, AdapterRouter, LoraShape, StackedLoraLinear
 from compevo_core.lora.attention import (
-    ATTENTION_NAME,
     AttentionBackend,
     PrefillAttention,
     PrefillCache,
@@ -30,11 +31,10 @@ from compevo_core.lora.attention import (
 from compevo_core.lora.backbone import (
     LORA_TARGETS,
     Backbone,
+    TokenLogp,
     attention_type,
     find_adapter_targets,
     frozen_linear,
-    select_first_layers,
-    token_logp,
     widen,
 )
 from compevo_core.lora.batch import Batch, PromptGroup, pack
@@ -44,7 +44,6 @@ TENSOR_FILE = "adapter_model.safetensors"
 """File of a folder that holds the adapter's weights."""
 DEFAULT = "default"
 """Kind of adapters where there is but one; PEFT's word."""
-_PREFIX = "base_model.model."  # under which PEFT saves the layers of the model that it wraps
 
 
 class Population(nn.Module):
@@ -71,21 +70,22 @@ class Population(nn.Module):
         self.shape = shape
         self.local = range(shape.adapters) if local is None else local
 
-        # One router for all layers: a route is a property of a whole forward pass.
+        # Of the matrix, which may have more rows than the tokenizer has tokens.
+        self.vocabulary_size = len(backbone.model.get_input_embeddings().weight)
+        self._logit_softcap: float | None = getattr(
+            backbone.model.config, "final_logit_softcapping", None
+        )
+        self._route = AdapterRoute()
         self._router = AdapterRouter()
         self.layers = self._insert_adapters(generator)
         self.adapters = nn.ModuleList(self.layers.values())
 
-        # Here and not in load_backbone: a recomputed layer must get back its route.
         if backbone.gradient_checkpointing:
-            backbone.model.activation_checkpointing_enable(
-                {"use_reentrant": False, "context_fn": self._router.checkpoint_contexts}
-            )
-        register_attention()
+            backbone.model.activation_checkpointing_enable({"use_reentrant": False})
         with warnings.catch_warnings():
             # The call reads a property that transformers itself deprecates.
             warnings.simplefilter("ignore", FutureWarning)
-            backbone.model.set_attn_implementation(ATTENTION_NAME)
+            backbone.model.set_attn_implementation(register_attention())
 
     def adapter_parameters(self, kind: str) -> list[nn.Parameter]:
         """Return every trainable tensor of one kind of adapter, in layer order."""
@@ -96,15 +96,21 @@ class Population(nn.Module):
             for parameter in (layer.lora_a[kind], layer.lora_b[kind])
         ]
 
+    @contextlib.contextmanager
     def use_adapters(
         self, kind: str | None = DEFAULT, *, rows: slice = slice(None), dropout: float = 0.0
-    ) -> contextlib.AbstractContextManager[None]:
+    ) -> Iterator[None]:
         """Read with the adapters of one kind within the ``with`` block, or some of them, or none.
 
         Only forward passes need the block. A backward pass uses the adapters of its forward pass
         wherever it is called, with gradient checkpointing too, which replays dropout's draws.
         """
-        return self._router.use(AdapterRoute(kind=kind, rows=rows, dropout=dropout))
+        before = self._route
+        self._route = AdapterRoute(kind, rows, dropout)
+        try:
+            yield
+        finally:
+            self._route = before
 
     def pack(self, groups: Sequence[Sequence[PromptGroup]]) -> Batch:
         """Pack the prompt groups of each adapter for this backbone."""
@@ -141,27 +147,30 @@ class Population(nn.Module):
         soft_ND = soft_ASD.flatten(0, 1).index_select(0, rows_N).to(embeds_ATD.dtype)
         return embeds_ATD.index_put((owners_N, positions_N), soft_ND)
 
-    def hidden_states(self, packed: Batch, embeds_ALD: Tensor | None = None) -> Tensor:
+    def hidden_states(
+        self, packed: Batch, embeds_ALD: Tensor | None = None, *, layers: int = 0
+    ) -> Tensor:
         """Return the final hidden states (A, L, D) in float32.
 
-        Embeddings may be given to replace the embeddings of the packed tokens (soft prompts).
+        Embeddings may be given to replace the embeddings of the packed tokens (soft prompts). Given
+        fewer than all layers (0), it reads through the first ones, without the final norm.
+        ConfigError if the backbone has fewer layers.
         """
+        self._check_depth(layers)
         attention = PrefillAttention(packed)
-        return self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD)
+        return self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD, layers)
 
     def read_out(
         self, packed: Batch, embeds_ALD: Tensor | None = None, *, count: int = 1, layers: int = 0
     ) -> Tensor:
         """Return the hidden states at the last C tokens of every prompt, (A, R, C, D) in float32.
 
-        Given fewer than all layers (0), it reads through the first ones, without the final norm.
-        Embeddings replace the embeddings of the packed tokens, as for soft tokens. ConfigError if
-        the backbone has fewer layers; ValueError if a prompt has fewer tokens than ``count``.
+        The rest is as in :meth:`hidden_states`. ValueError if a prompt has fewer tokens.
         """
-        self._check_depth(layers)
-        attention = PrefillAttention(packed)
-        states_ALD = self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD, layers)
-        return _select_tokens(states_ALD, packed.last_token_indices(count))
+        places_ARC = packed.last_places(count)
+        states_ALD = self.hidden_states(packed, embeds_ALD, layers=layers)
+        states_ND = states_ALD.flatten(0, 1).index_select(0, places_ARC.flatten())
+        return states_ND.reshape(*places_ARC.shape, -1)
 
     def last_token_states(self, packed: Batch) -> Tensor:
         """Return the final hidden state at the last token of every prompt, (A, R, D)."""
@@ -172,8 +181,7 @@ class Population(nn.Module):
         """Read prompts once, so that all that follows them can share their keys and values."""
         attention = PrefillAttention(packed, keeps_cache=True)
         states_ALD = self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD)
-        last_ARCD = _select_tokens(states_ALD, packed.last_token_indices())
-        return attention.build_cache(last_ARCD[:, :, 0])
+        return attention.build_cache(states_ALD.flatten(0, 1)[packed.last_places()[:, :, 0]])
 
     def read_tokens(
         self, ids_AL: Tensor, positions_AL: Tensor, attention: AttentionBackend
@@ -201,20 +209,19 @@ class Population(nn.Module):
         A prompt without an answer counts for nothing.
         """
         states_ALD = self.hidden_states(packed)
+        states_LD = states_ALD.flatten(0, 1)
+        # Zeros that have a gradient path: without any answer the caller can still go backward.
+        zero_A = states_ALD.flatten(1).sum(1) * 0.0
 
         losses = []
-        for row, answers in enumerate(packed.answers):
-            # Without any answer: a zero that still has a gradient path, so that the caller can go
-            # backward as from any other.
-            terms = [states_ALD[row].sum() * 0.0]
-            for prompt, answer in enumerate(answers):
-                if not answer:
-                    continue
-
-                # The state at a token scores the token after it, so the states start one earlier.
-                before = packed.token_indices(row, prompt)[-len(answer) - 1 : -1]
-                target_T = torch.tensor(answer, device=states_ALD.device)
-                terms.append(-self.token_logp(states_ALD[row, before], target_T).mean())
+        for zero, prompts, answers in zip(zero_A, packed.prompts, packed.answers, strict=True):
+            terms = [zero]
+            for places, answer in zip(prompts, answers, strict=True):
+                if answer:
+                    # The state at a token scores the token after it.
+                    states_TD = states_LD[places[-len(answer) - 1 : -1]]
+                    target_T = torch.tensor(answer, device=states_LD.device)
+                    terms.append(-self.token_logp(states_TD, target_T).mean())
             losses.append(torch.stack(terms).sum() / max(len(terms) - 1, 1))
         return torch.stack(losses)
 
@@ -222,14 +229,10 @@ class Population(nn.Module):
         """Return the log-probability (N,) of each id under ``softmax(logits / temperature)``."""
         head = self.backbone.model.get_output_embeddings()
         # Not through logits(): those of all tokens at once would not fit in memory.
-        return token_logp(
-            states_ND,
-            ids_N,
-            weight_VD=head.weight,
-            bias_V=head.bias,
-            temperature=temperature,
-            cap=self._logit_softcap,
-        )
+        out: Tensor = TokenLogp.apply(
+            states_ND, ids_N, head.weight, head.bias, temperature, self._logit_softcap
+        )  # type: ignore[no-untyped-call]
+        return out
 
     def sample(self, cache: PrefillCache, settings: SamplingSettings) -> tuple[Tensor, Tensor]:
         """Sample continuations of every prompt, all at once.
@@ -241,24 +244,9 @@ class Population(nn.Module):
 
     def save_adapter(self, number: int, kind: str, folder: str | Path) -> None:
         """Write one adapter of those that this process holds as a PEFT LoRA folder."""
-        from peft import LoraConfig
-
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-
-        config = LoraConfig(
-            r=self.shape.rank,
-            lora_alpha=self.shape.alpha,
-            bias="none",
-            lora_dropout=self.shape.dropout,
-            target_modules=list(LORA_TARGETS),
-            task_type="CAUSAL_LM",
-            base_model_name_or_path=self.backbone.name_or_path,
-            inference_mode=True,
-        )
-        # Only where PEFT would otherwise look for adapters that are not there.
-        if depth := self.depths[kind]:
-            config.layers_to_transform = list(range(depth))
+        config = self._build_peft_config(kind)
         # PEFT keeps a set, whose order would change the file from run to run.
         config.target_modules = sorted(LORA_TARGETS)
         config.save_pretrained(folder)
@@ -277,21 +265,17 @@ class Population(nn.Module):
         CheckpointMismatch if the folder's rank, scaling, layers or kind of update are not this
         population's.
         """
-        from peft import LoraConfig
-
-        # The folder must hold the plain LoRA update that the population computes.
-        config = LoraConfig.from_pretrained(folder)
-        rank, alpha = self.shape.rank, self.shape.alpha
-        # Rank-stabilised LoRA scales by alpha / sqrt(r) in place of alpha / r.
-        if (config.r, config.lora_alpha) != (rank, alpha) or config.use_rslora:
+        ours = self._build_peft_config(kind)
+        theirs = ours.from_pretrained(folder)
+        names = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
+        if differing := [
+            f"{name} = {getattr(theirs, name)} where the population has {getattr(ours, name)}"
+            for name in names
+            if getattr(theirs, name) != getattr(ours, name)
+        ]:
             raise CheckpointMismatch(
-                f"{folder} has rank {config.r} and alpha {config.lora_alpha}, the population "
-                f"{rank} and {alpha}; set population.rank and population.alpha to match"
-            )
-        if config.rank_pattern or config.alpha_pattern or config.use_dora:
-            raise CheckpointMismatch(
-                f"{folder} is not one plain LoRA update of equal rank and scale in every layer; "
-                "train it without rank_pattern, alpha_pattern and use_dora"
+                f"{folder} has {', '.join(differing)}; give the population the adapter's rank and "
+                "alpha, and train the adapter as one plain LoRA update, equal in every layer"
             )
 
         tensors = load_file(folder / TENSOR_FILE)
@@ -306,32 +290,37 @@ class Population(nn.Module):
         for name, target in targets.items():
             target.copy_(tensors[name])
 
+    def _build_peft_config(self, kind: str) -> Any:  # noqa: ANN401 - importing PEFT takes seconds
+        from peft import LoraConfig
+
+        return LoraConfig(
+            r=self.shape.rank,
+            lora_alpha=self.shape.alpha,
+            bias="none",
+            lora_dropout=self.shape.dropout,
+            target_modules=list(LORA_TARGETS),
+            task_type="CAUSAL_LM",
+            base_model_name_or_path=self.backbone.name_or_path,
+            inference_mode=True,
+            # Only where PEFT would otherwise look for adapters that are not there.
+            layers_to_transform=list(range(self.depths[kind] or 0)) or None,
+        )
+
     def _named_tensors(self, number: int, kind: str) -> Iterator[tuple[str, Tensor]]:
         """Yield PEFT's name and the stacked tensors' row of every tensor of one adapter."""
         row = self.local.index(number)
         for name, layer in self.layers.items():
             if kind not in layer.lora_a:
                 continue
-            yield f"{_PREFIX}{name}.lora_A.weight", layer.lora_a[kind][row]
-            yield f"{_PREFIX}{name}.lora_B.weight", layer.lora_b[kind][row]
-
-    @property
-    def _logit_softcap(self) -> float | None:
-        cap: float | None = getattr(self.backbone.model.config, "final_logit_softcapping", None)
-        return cap
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Number of token ids, V."""
-        # Of the matrix, which may have more rows than the tokenizer has tokens.
-        return int(self.backbone.model.get_input_embeddings().weight.shape[0])
+            yield f"base_model.model.{name}.lora_A.weight", layer.lora_a[kind][row]
+            yield f"base_model.model.{name}.lora_B.weight", layer.lora_b[kind][row]
 
     def _check_depth(self, layers: int) -> None:
         available = len(self.backbone.decoder.layers)
         if not 0 <= layers <= available:
             raise ConfigError(
-                f"forecast.layers = {layers}, and backbone {self.backbone.name_or_path} has "
-                f"{available} layers; name at most {available}, or all"
+                f"{layers} layers are named, and backbone {self.backbone.name_or_path} has "
+                f"{available}; name at most {available}, or 0 for all"
             )
 
     def _insert_adapters(self, generator: torch.Generator) -> dict[str, StackedLoraLinear]:
@@ -352,8 +341,11 @@ class Population(nn.Module):
                 module, self.shape, self.local, self._router, generator, kinds
             ).to(weight.device)
 
+            model.set_submodule(name, layer)
             parent_name, _, target = name.rpartition(".")
-            setattr(model.get_submodule(parent_name), target, layer)
+            if target == "q_proj":
+                attention = model.get_submodule(parent_name)
+                attention.register_forward_pre_hook(self._router.take_route, with_kwargs=True)
             inserted[name] = layer
         return inserted
 
@@ -372,7 +364,11 @@ class Population(nn.Module):
             decoder.train(torch.is_grad_enabled())
 
         if 0 < layers < len(decoder.layers):
-            decoder = select_first_layers(decoder, layers)
+            # A shell of the first layers, which shares all but the dictionary of its modules.
+            shell = copy.copy(decoder)
+            first = {"layers": decoder.layers[:layers], "norm": nn.Identity()}
+            shell._modules = decoder._modules | first
+            decoder = shell
         embeds_ALD = self.embed(ids_AL) if embeds_ALD is None else embeds_ALD
 
         # Pass a dummy 4-D mask so that transformers builds none: our attention applies its own.
@@ -383,18 +379,9 @@ class Population(nn.Module):
             attention_mask=dummy_mask,
             position_ids=positions_AL,
             use_cache=False,
+            adapter_route=self._route,
             attention_backend=attention,
             attention_dtype=attention_type(next(iter(self.layers.values())).base.weight),
         )
         # All that follows works in float32 at least.
         return widen(out.last_hidden_state)
-
-
-def _select_tokens(states_ALD: Tensor, index_ARC: Tensor) -> Tensor:
-    """Take the states at given packed indices, (A, R, C, D)."""
-    return torch.stack(
-        [
-            states.index_select(0, index.flatten()).unflatten(0, index.shape)
-            for states, index in zip(states_ALD, index_ARC, strict=True)
-        ]
-    )

@@ -56,6 +56,12 @@ class SamplingSettings:
     # After how many tokens the host looks; 0 is each on a processor, and more on a GPU
     tokens_per_look: int = 0
 
+    def has_ended(self, ids: Sequence[int]) -> bool:
+        """Whether a continuation, given as its ids so far, ends with the last of them."""
+        return ids[-1] in self.stop_tokens or (
+            self.is_complete is not None and self.is_complete(ids)
+        )
+
 
 @torch.no_grad()
 def sample_tokens(
@@ -64,7 +70,7 @@ def sample_tokens(
     """Sample continuations of every prompt from the whole vocabulary, see ``Population.sample``."""
     writer = _Writer(model, cache, settings)
     for begin in range(0, settings.max_new_tokens, writer.tokens_per_look):
-        writer.write(min(writer.tokens_per_look, settings.max_new_tokens - begin))
+        writer.write(begin, min(begin + writer.tokens_per_look, settings.max_new_tokens))
         if not any(row.goes_on for rows in writer.rows for row in rows):
             break
     ids = [row.ids for rows in writer.rows for row in rows]
@@ -75,6 +81,7 @@ def sample_tokens(
 class _Row:
     """One continuation, as far as the host has looked."""
 
+    number: int  # within its adapter
     ids: list[int] = dataclasses.field(default_factory=list)
     goes_on: bool = True
 
@@ -87,7 +94,8 @@ class _Writer:
     ) -> None:
         self._model = model
         self._settings = settings
-        self._state_AmD = cache.repeat_last_states(settings.samples)
+        self._state_AmD, self._position_Am = cache.begin_samples(settings.samples)
+        self._position_Am -= 1  # of the token that was read last; none yet
         self.device = self._state_AmD.device
 
         is_cuda = self.device.type == "cuda"
@@ -95,69 +103,58 @@ class _Writer:
         self._attention = DecodeAttention(
             cache, settings.samples, settings.max_new_tokens, is_static=self.tokens_per_look > 1
         )
-        # Of the token that was read last; none yet.
-        self._position_Am = cache.count_tokens(settings.samples) - 1
-        self.rows = [[_Row() for _ in range(self._position_Am.shape[1])] for _ in self._position_Am]
-        self._computed = [list(range(len(rows))) for rows in self.rows]
-        self._place_1 = torch.zeros(1, dtype=torch.long, device=self.device)  # since the last look
-        self._make_room()
-
-    def _make_room(self) -> None:
-        """Begin memory for the rows that are computed, and a step that knows it."""
-        shape = (self.tokens_per_look, *self._position_Am.shape)
-        self._rows_Am = torch.tensor(self._computed, device=self.device)
-        self._token_cAm = torch.zeros(shape, dtype=torch.long, device=self.device)
-        # float64: with a large vocabulary the cumulative sum in float32 would favour some tokens.
-        self._uniform_cAm = torch.zeros(shape, dtype=torch.float64, device=self.device)
         self._token_Am = torch.zeros_like(self._position_Am)
+        self._place_1 = torch.zeros(1, dtype=torch.long, device=self.device)  # of the next token
+        adapters, samples = self._position_Am.shape
+        self.rows = [[_Row(number) for number in range(samples)] for _ in range(adapters)]
+        self._compute(self.rows)
+
+    def _compute(self, rows: list[list[_Row]]) -> None:
+        """Go on with these rows: begin memory for their tokens, and a step that knows it."""
+        self._computed = rows
+        self._number_Am = torch.tensor(
+            [[row.number for row in of_adapter] for of_adapter in rows], device=self.device
+        )
+        shape = (self._settings.max_new_tokens, *self._number_Am.shape)
+        self._token_TAm = torch.zeros(shape, dtype=torch.long, device=self.device)
+        # float64: with a large vocabulary the cumulative sum in float32 would favour some tokens.
+        self._uniform_TAm = torch.zeros(shape, dtype=torch.float64, device=self.device)
         self._step = _Step(self._read_and_choose, self.device)
 
-    def write(self, tokens: int) -> None:
-        """Write some tokens of every row, then look at them."""
-        states = self._draw(tokens) if self._settings.temperature else []
-        self._place_1.zero_()
-        has_begun = bool(self.rows[0][0].ids)
-        for number in range(tokens):
+    def write(self, begin: int, end: int) -> None:
+        """Write the tokens of every row in these places, then look at them."""
+        states: dict[int, Tensor] = {}  # of generators, before they drew
+        for adapter, rows in enumerate(self.rows if self._settings.temperature else ()):
+            # An adapter whose rows have all ended samples nothing, so that the state of its
+            # generator does not depend on how long the others write.
+            if any(row.goes_on for row in rows):
+                states[adapter] = self._settings.generators[adapter].get_state()
+                self._draw(adapter, begin, end)
+        for place in range(begin, end):
             # The state behind the prompts is there already.
-            if has_begun or number:
+            if place:
                 self._step()
             else:
                 self._choose()
-        longest = self._look(tokens)
+        self._look(begin, end)
 
         # An adapter that ended on the way takes back the numbers that it did not need.
-        for adapter, state in enumerate(states):
-            if 0 < longest[adapter] < tokens:
-                generator = self._settings.generators[adapter].set_state(state)
-                self._draw_numbers(generator, longest[adapter])
+        for adapter, state in states.items():
+            longest = max(len(row.ids) for row in self.rows[adapter])
+            if longest < end:
+                self._settings.generators[adapter].set_state(state)
+                self._draw(adapter, begin, longest)
 
         # Samples of one prompt share its keys, and stay as long as any of them.
         if self._settings.samples == 1:
             self._leave_out_ended()
 
-    def _draw_numbers(self, generator: torch.Generator, tokens: int) -> Tensor:
-        """Draw numbers between 0 and 1 for all rows of an adapter, computed or not, (c, M)."""
-        shape = (tokens, len(self.rows[0]))
-        return torch.rand(shape, dtype=torch.float64, device=self.device, generator=generator)
-
-    def _draw(self, tokens: int) -> list[Tensor]:
-        """Draw what the next tokens are chosen by; return the generators' states before.
-
-        An adapter whose rows have all ended samples nothing, so that the state of its generator
-        does not depend on how long the others write.
-        """
-        states = []
-        uniform = []
-        for rows, generator in zip(self.rows, self._settings.generators, strict=True):
-            states.append(generator.get_state() if tokens > 1 else torch.empty(0))
-            if any(row.goes_on for row in rows):
-                uniform.append(self._draw_numbers(generator, tokens))
-            else:
-                uniform.append(self._uniform_cAm.new_zeros(tokens, len(rows)))
-        uniform_cAM = torch.stack(uniform, 1)
-        rows_cAm = self._rows_Am.expand(tokens, -1, -1)
-        self._uniform_cAm[:tokens] = uniform_cAM.gather(2, rows_cAm)
-        return states
+    def _draw(self, adapter: int, begin: int, end: int) -> None:
+        """Draw what tokens are chosen by, for all rows of an adapter, computed or not."""
+        generator = self._settings.generators[adapter]
+        shape = (end - begin, len(self.rows[adapter]))
+        uniform_cM = torch.rand(shape, dtype=torch.float64, device=self.device, generator=generator)
+        self._uniform_TAm[begin:end, adapter] = uniform_cM[:, self._number_Am[adapter]]
 
     def _read_and_choose(self) -> None:
         self._attention.begin_pass()
@@ -170,60 +167,44 @@ class _Writer:
     def _choose(self) -> None:
         uniform_Am = None
         if self._settings.temperature:
-            uniform_Am = self._uniform_cAm.index_select(0, self._place_1)[0]
+            uniform_Am = self._uniform_TAm.index_select(0, self._place_1)[0]
         logits_AmV = self._model.logits(self._state_AmD)
         self._token_Am.copy_(choose_tokens(logits_AmV, self._settings.temperature, uniform_Am))
-        self._token_cAm.index_copy_(0, self._place_1, self._token_Am[None])
+        self._token_TAm.index_copy_(0, self._place_1, self._token_Am[None])
         self._place_1 += 1
 
-    def _look(self, tokens: int) -> list[int]:
-        """Take what was written up to each row's end; return the most tokens of each adapter."""
-        settings, longest = self._settings, []
-        written = self._token_cAm[:tokens].permute(1, 2, 0).tolist()  # the only wait
-        for rows, numbers, texts in zip(self.rows, self._computed, written, strict=True):
-            taken = [0]
-            for number, text in zip(numbers, texts, strict=True):
-                row, before = rows[number], len(rows[number].ids)
-                for token in text if row.goes_on else ():
-                    row.ids.append(token)
-                    row.goes_on = token not in settings.stop_tokens and not (
-                        settings.is_complete is not None and settings.is_complete(row.ids)
-                    )
-                    if not row.goes_on:
-                        break
-                taken.append(len(row.ids) - before)
-            longest.append(max(taken))
-        return longest
+    def _look(self, begin: int, end: int) -> None:
+        """Take what was written up to each row's end."""
+        written = self._token_TAm[begin:end].permute(1, 2, 0).tolist()  # the only wait
+        for rows, texts in zip(self._computed, written, strict=True):
+            for row, text in zip(rows, texts, strict=True):
+                for token in text:
+                    if row.goes_on:
+                        row.ids.append(token)
+                        row.goes_on = not self._settings.has_ended(row.ids)
 
     def _leave_out_ended(self) -> None:
         """Go on without most of the rows that have ended.
 
         Every adapter keeps as many as the adapter with the most unfinished rows.
         """
-        computed = len(self._computed[0])
-        going = max(sum(row.goes_on for row in rows) for rows in self.rows)
-        if going == 0 or going > _MOST_KEPT * computed:
+        goes_on = [[row.goes_on for row in rows] for rows in self._computed]
+        going = max(map(sum, goes_on))
+        if not 0 < going <= _MOST_KEPT * len(goes_on[0]):
             return
 
         # Unfinished rows first, all in their order.
-        kept = []
-        for rows, numbers in zip(self.rows, self._computed, strict=True):
-            has_ended = [not rows[number].goes_on for number in numbers]
-            kept.append(sorted(sorted(range(computed), key=has_ended.__getitem__)[:going]))
-        self._computed = [
-            [numbers[place] for place in places]
-            for numbers, places in zip(self._computed, kept, strict=True)
-        ]
-        kept_Am = torch.tensor(kept, device=self.device)
-        first_A1 = torch.arange(len(kept), device=self.device)[:, None] * computed
-        flat = (first_A1 + kept_Am).flatten()
-        self._attention.keep_prompts(flat)
-
-        token_Am = self._token_Am.gather(1, kept_Am)
-        self._position_Am = self._position_Am.gather(1, kept_Am)
-        self._state_AmD = self._state_AmD.flatten(0, 1)[flat].reshape(*kept_Am.shape, -1)
-        self._make_room()
-        self._token_Am.copy_(token_Am)
+        order_Am = torch.tensor(goes_on).long().argsort(descending=True, stable=True)
+        kept_Am = order_Am[:, :going].sort().values
+        first_A1 = torch.arange(len(goes_on))[:, None] * len(goes_on[0])
+        numbers_Am = (first_A1 + kept_Am).to(self.device)
+        self._attention.select(numbers_Am)
+        self._token_Am, self._position_Am, self._state_AmD = (
+            tensor.flatten(0, 1)[numbers_Am]
+            for tensor in (self._token_Am, self._position_Am, self._state_AmD)
+        )
+        kept = zip(self._computed, kept_Am.tolist(), strict=True)
+        self._compute([[rows[place] for place in places] for rows, places in kept])
 
 
 class _Step:
@@ -258,24 +239,20 @@ class _Step:
 
 
 def choose_tokens(logits: Tensor, temperature: float, uniform: Tensor | None) -> Tensor:
-    """Choose one token per row, (..., V) to (...): the most likely, or by a number from 0 to 1."""
+    """Choose one token per row, (..., V) to (...): the most likely, or by a number from 0 to 1.
+
+    A number chooses by inverse transform sampling, in the order of the tokens.
+    """
     if uniform is None:
         return logits.argmax(-1)
-    return invert_distribution(torch.softmax(logits / temperature, dim=-1), uniform)
 
-
-def invert_distribution(probabilities: Tensor, uniform: Tensor) -> Tensor:
-    """Return the token that each row draws with its number, (..., V) and (...) to (...).
-
-    By inverse transform sampling, in the order of the tokens; rows need not sum to exactly one.
-    """
     # Scaled by the last sum rather than normalised: that spares a division of the vocabulary.
-    cumulative = probabilities.cumsum(-1, dtype=torch.float64)
+    cumulative = torch.softmax(logits / temperature, dim=-1).cumsum(-1, dtype=torch.float64)
     threshold = uniform * cumulative[..., -1]
 
     # right=True passes over tokens of probability zero, also when the uniform number is zero.
     token = torch.searchsorted(cumulative, threshold[..., None], right=True).squeeze(-1)
-    return token.clamp(max=probabilities.shape[-1] - 1)
+    return token.clamp(max=logits.shape[-1] - 1)
 
 
 def stack_rows(

@@ -1,1 +1,1 @@
-"""What exists for the paper's tables and figures alone: rivals, experiments, benchmark, LUD."""
+"""What only the paper's tables and figures need: rivals, experiments, benchmark, LUD."""

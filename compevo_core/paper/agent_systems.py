@@ -3,8 +3,8 @@
 What belongs here: training a system, the sealed model as a method, the parameters that a system
 trains on a published architecture (D.4). What does not: the settings that make a system
 (``config.run``), its place in the ablation (``paper.changes``), the paper's code
-(``paper.as_published``). All systems have one budget: the preset ``default``, so many updates of so
-many windows; logics may change in the last ones (:data:`EVOLUTION_SHARE`).
+(``paper.as_published``). All systems have the same budget, the updates and windows of the preset
+``default``; logics may change in the last updates (:data:`EVOLUTION_SHARE`).
 """
 
 import dataclasses
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
 PRESET = "default"
-"""What agents of the benchmark train by, and whose encoder finds the news of every method."""
+"""What agents of the benchmark are trained with; its encoder finds the news of every method."""
 
 EVOLUTION_SHARE = 8
-"""One of so many updates may rewrite logics, and at most as many as the preset has."""
+"""One update in so many may rewrite logics, and at most as many as the preset has."""
 
 PAPER_ORDER = ("sa", "mael", "mae-gpt", "mad-rl", "compevo")
 PAPER_AGENTS = 10
@@ -44,14 +44,14 @@ DERIVATION = (
 
 
 def configure_method(system: str, inputs: FitInputs) -> RunConfig:
-    """Return the settings of a training of a system under the budget and the seed of its inputs."""
+    """Return the settings for training a system with the budget and the seed of its inputs."""
     preset = RunConfig.preset(PRESET)
     settings = spend(inputs.budget, preset) | {"run.seed": inputs.seed}
     return find_variant(system).configure(preset.with_overrides(settings))
 
 
 def spend(budget: Budget, preset: RunConfig) -> dict[str, int]:
-    """Return the settings by which a training spends a budget, and no more."""
+    """Return the settings with which a training spends exactly a budget."""
     # At least one, or the systems that rewrite logics would equal those that do not.
     evolution = min(preset.run.rounds, max(1, budget.rounds // EVOLUTION_SHARE))
     return {
@@ -69,7 +69,7 @@ def fit_method(system: str, inputs: FitInputs) -> "SealedAgents":
 
 def fit_sealed(config: RunConfig, inputs: FitInputs) -> "SealedAgents":
     """Train agents by any settings, or resume their training where it was stopped."""
-    # In here, as the command line and Dagster read the table of methods.
+    # Imported here, since the command line and Dagster read the table of methods.
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.training.trainer import train
 
@@ -116,7 +116,7 @@ class SealedAgents:
             describe_population(self._forecaster),
             trainable_parameters=self._forecaster.trainable_parameters,
             learning_rate=self._forecaster.config.optim.forecast_lr,
-            # A clock around the fit would miss what was trained before an interruption.
+            # A clock around the fit would miss the time before an interruption.
             train_seconds=self._summary["seconds"],
             peak_memory_gb=self._summary["peak_memory_gb"],
         )
@@ -233,7 +233,7 @@ def load_architecture(backbone: str) -> Architecture:
             f"{source} is not JSON (line {error.lineno}): give the model's config.json"
         ) from error
 
-    # Every model's file is called config.json: its folder tells which model it is.
+    # Every model's file is called config.json: only its folder names the model.
     name = path.parent.name if path.name == "config.json" else path.stem
     return Architecture.from_mapping(values, name=name)
 
@@ -262,8 +262,8 @@ def list_trainable_parts(
 ) -> list[Part]:
     """List what a system trains (paper D.4); the parts sum to its count.
 
-    The paper prints totals only: which tensors make them up is derived here. The single agent "sa"
-    always has one agent, whatever ``agents``; ConfigError for an unknown system.
+    The paper prints totals only: which tensors make them up is derived here. The system "sa" always
+    has one agent, for every value of ``agents``; ConfigError for an unknown system.
     """
     if system not in SYSTEM_SETTINGS:
         raise ConfigError(f"method {system!r} is not one of {', '.join(PAPER_ORDER)}")

@@ -5,16 +5,16 @@ paper's method at the size and on the scale of the code. What does not: training
 (``training``), what the code is and where it says so (the page
 ``docs/explanation/paper-and-code.md``). No line of the code is here; texts of prompts are our own.
 
-As the code: agents differ by their logic alone, which chooses their news and is not in the forecast
-prompt. The base model writes every logic from the logic before, its reward and the best other
-agent's logic, and each that is not degenerate is adopted. The forecast is a linear map of the
-state at the last token, in units of the window's own mean and deviation; weights are the softmax of
-gate times fitness. MAE is minimised. Dropout is on in forecasts too.
+As in the code: agents differ only by their logic, which chooses their news and is not in the
+forecast prompt. The base model writes every logic from the previous one, its reward and the best
+other agent's logic; every new logic that is not degenerate is adopted. The forecast is a linear map
+of the state at the last token, in units of the window's own mean and deviation; weights are the
+softmax of gate times fitness. MAE is minimised. Dropout is on in forecasts too.
 
-Chosen once, as a processor must pay for it or the code leaves it open: the packaged backbone, read
-for 4 of its 30 layers; logics are rewritten before every eighth update, all agents at once; regions
-are named rightly, where the code reads them from news; headlines stand for summaries; the state
-after the last update is kept.
+Chosen here, because a processor must be able to pay for it or the code leaves it open: the packaged
+backbone, of which 4 of the 30 layers are used; logics are rewritten before every eighth update, all
+agents at once; regions have their right names, while the code reads them from news; headlines
+replace summaries; the state after the last update is kept.
 
 Shapes: I agents, B windows, H horizon, D hidden.
 """
@@ -59,13 +59,13 @@ THRESHOLD = 0.3
 """Similarity above which an agent reads an article; it reads the best one in any case."""
 
 FIRST_LOGIC = "Choose news about weather, the economy and events that move electricity demand."
-"""What all agents start with: they are set apart by what is sampled."""
+"""What all agents start with: only sampling sets them apart."""
 
 
 def configure_method(name: str, inputs: FitInputs) -> RunConfig:
-    """Return the settings of the code, or the paper's at its size; plain: without the four parts.
+    """Return the code's settings, or the paper's at the code's size; plain: without the four parts.
 
-    The first updates are a supervised stage: before it all logics forecast and earn the same.
+    The first updates are a supervised stage: without it all logics would earn the same.
     """
     if name.startswith("as-published"):
         settings = read_declared("settings")["as-published"]
@@ -86,7 +86,7 @@ def configure_method(name: str, inputs: FitInputs) -> RunConfig:
 
 
 def fit_method(name: str, inputs: FitInputs) -> "AsPublished | AsWritten":
-    """Train what runs as the code does, or as the paper says, on the packaged backbone."""
+    """Train the method as the code or as the paper describes it, on the packaged backbone."""
     config, news = configure_method(name, inputs), inputs.require_news(name)
     if name.startswith("as-written"):
         return AsWritten(name, config, inputs)
@@ -138,8 +138,8 @@ class AsWritten:
 class AsPublished:
     """Agents that share one adapter and one head, and the ``logics`` that choose their news.
 
-    The prompt is as the code writes it; mended, with true units, holidays and weather; swapped, the
-    code's with the news of a day at least 30 days before.
+    The prompt is written as in the code; if mended, with true units, holidays and weather; if
+    swapped, as in the code but with the news of a day at least 30 days earlier.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class AsPublished:
         raise_if_later_news(views, self.retriever.pool)
         size = self.config.run.micro_batch_size
         rows: list[FloatArray] = []
-        # Of one seed the forecasts of some views are always the same, dropout included.
+        # With one seed the forecasts of the same views are always equal, dropout included.
         seed = derive_seed(self.config.run.seed, "dropout of forecasts")
         with use_seed(seed, self.population.backbone.device):
             for start in range(0, len(views), size):
@@ -298,7 +298,7 @@ class AsPublished:
         ]
 
     def render_logic_task(self, agent: int) -> str:
-        """Return what an agent is asked for: a logic, in view of the best other agent's."""
+        """Return the prompt that asks an agent for a logic and shows the best other agent's."""
         others = [other for other in range(len(self.logics)) if other != agent]
         best = max(others, key=lambda other: self.rewards[other])
         return (
@@ -351,7 +351,7 @@ def render_series(view: WindowView, is_mended: bool) -> str:
         holiday = clean_text(days.target_holiday, 60) or holiday
         known = " ".join(f"{name} {value:.4g}." for name, value in view.covariates.items())
     else:
-        # The code names scaled values as if they were in the unit of the series.
+        # The code presents scaled values as if they were in the unit of the series.
         low, high, mean = scaled.min(), scaled.max(), scaled.mean()
     return (
         f"Values of the day before, scaled: {', '.join(f'{value:.2f}' for value in scaled)}\n"

@@ -2,9 +2,9 @@
 
 What belongs here: every variant, control, rival system and sweep as settings or news that differ
 from the full method, the experiments as lists of them, and windows with other weather. What does
-not: scoring (``paper.trials``), how news is changed (``paper.news_changes``). Whatever a change
-does not name stays as it is. Changes are trained from the start: a model that was trained with news
-and is then given none would only show that it misses what it was used to.
+not: scoring (``paper.trials``), how news is changed (``paper.news_changes``). What a change does
+not name stays as it is. Changes are trained from the start: a model that was trained with news and
+then gets none would only show that it misses what it was used to.
 """
 
 import math
@@ -31,7 +31,7 @@ WEATHER_CHANGES = (OWN_WEATHER, NO_WEATHER, EARLIER)
 """What a window may be given in place of its own forecast weather."""
 
 DISTANCE = timedelta(days=9)
-"""How far the day that lends its weather lies back: another weekday, and the season is the same."""
+"""Age of the day that lends its weather: another weekday, but the same season."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +43,13 @@ class NamedChange:
     # agents, value of a ``sweep``, ``news`` changed after training, or another ``weather``
     kind: Kind
     settings: Settings = field(default_factory=dict)  # settings that it changes, by dotted name
-    # Further settings, which depend on those of the full method
+    # Further settings, computed from the settings of the full method
     adapt: Callable[[RunConfig], Settings] | None = None
     news: str = OWN  # what every window reads, one of ``NEWS_CHANGES``
     weather: str = OWN_WEATHER  # what every window knows of it, one of ``WEATHER_CHANGES``
 
     def configure(self, config: RunConfig) -> RunConfig:
-        """Return the settings of the change, made from the settings of the full method."""
+        """Return the settings of the change, derived from the settings of the full method."""
         adapted = self.adapt(config) if self.adapt else {}
         return config.with_overrides({**self.settings, **adapted})
 
@@ -72,11 +72,11 @@ class NamedChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A list of named changes, one of which is the reference that the others are paired with."""
+    """A list of named changes; the others are paired with one of them, the reference."""
 
     name: str  # its name on the command line
     title: str  # what is varied, for readers
-    # The change that the others are paired with, ``name=value`` but in the ablation
+    # The change that the others are paired with: ``name=value``, except in the ablation
     reference: str
     changes: tuple[NamedChange, ...]  # the changes, in order
     # Whether each change is trained; otherwise it is applied to finished runs of the full method
@@ -111,8 +111,8 @@ ALL_TRIALS = "one-agent-all-trials"  # one agent that samples as many logics as 
 
 PAPER_METHOD = "full"
 """The preset whose rewriting, policy steps, diversity and pruning are the paper's, as a control on
-the same priors, for at most as many rounds. Beside a run without a language model it is a sample of
-that: two agents, an eighth of the rounds, groups of four logics, forecasts read through one layer.
+the same priors, for at most as many rounds. It only samples what a run without a language model
+does: two agents, an eighth of the rounds, groups of four logics, forecasts read through one layer.
 """
 
 MOST_SAMPLES = 64  # that a group may have
@@ -128,7 +128,7 @@ _DECLARED = ("title", "reference", "trains", "scores_later", "split")
 
 
 def _give_all_trials(config: RunConfig) -> Settings:
-    # The first member that a logic chooses articles for, with the samples of the whole population.
+    # The first member for which a logic chooses articles, with the samples of the whole population.
     members = [member for member in config.population.members if member.reads == "chosen"][:1]
     samples = config.grpo.group_size * config.population.agents
     return {"population.members": members, "grpo.group_size": min(samples, MOST_SAMPLES)}
@@ -138,7 +138,7 @@ def _take_paper_method(config: RunConfig) -> Settings:
     preset = RunConfig.preset(PAPER_METHOD)
     settings = {name: attrgetter(name)(preset) for name, _ in iterate_settings()}
     # A round without a language model takes a second or two, one of the preset half a minute. The
-    # few that are left move a policy at a higher rate only.
+    # few rounds that are left move a policy only at a higher rate.
     is_sample = config.forecast.decoder == "linear"
     rounds = min(preset.run.rounds, math.ceil(config.run.rounds / (8 if is_sample else 1)))
     kept = ("population.agents", "population.members", "forecast.prior", "forecast.prior_folds")
@@ -209,7 +209,7 @@ def _list_ablation() -> Iterator[NamedChange]:
     yield control(name="no-known-errors", settings={"forecast.known_errors": "none"})
     yield control(name="alike-agents", settings={"population.members": ()})
 
-    # On all windows: a share of them only sets agents apart.
+    # On all windows: training each agent on a share of them serves only to set agents apart.
     adapt = {"sa": partial(_take_first_member, window_share=1.0)}
     for name, settings in SYSTEM_SETTINGS.items():
         if name != FULL_METHOD:
@@ -219,7 +219,7 @@ def _list_ablation() -> Iterator[NamedChange]:
 
 def _list_changes(name: str, declared: Settings) -> Iterator[NamedChange]:
     """Yield the changes of an experiment, named ``name=value`` as their rows are."""
-    # All have the settings that a swept one needs, without which no value acts.
+    # All have the settings without which no value of the swept setting would have an effect.
     for value in declared.get("values", ()):
         text = value if isinstance(value, str) else format(value, "g")
         settings = {**declared.get("needs", {}), declared["setting"]: value}
@@ -244,7 +244,7 @@ def _list_changes(name: str, declared: Settings) -> Iterator[NamedChange]:
         for weather in WEATHER_CHANGES:
             yield NamedChange(name=f"weather={weather}", kind="weather", weather=weather)
         yield NamedChange(name="members=published", kind="weather", adapt=_keep_error_models)
-        # The weights that the rule begins with, whatever becomes known.
+        # The weights that the rule begins with, never updated.
         fixed = {"selection.rule": "equal"}
         yield NamedChange(name="weights=fixed", kind="weather", settings=fixed)
 

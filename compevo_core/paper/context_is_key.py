@@ -1,7 +1,7 @@
 """Context-is-Key: public tasks whose text gives the answer, forecast without training.
 
-What belongs here: the tasks, their official score, a forecast from the numbers alone, and one that
-a language model writes. What does not: HTTP (a transport is passed in), tables
+What belongs here: the tasks, their official score, a forecast from only the numbers, and one that a
+language model writes. What does not: HTTP (a transport is passed in), tables
 (``paper.report.evidence_tables``).
 
 Source: Williams et al., Context is Key: A Benchmark for Forecasting with Essential Textual
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 FILE = "context_is_key/all_tasks.json.gz"
 
 NUMBERS, READER, BOTH = "numbers", "reader", "both"
-"""Forecasts from the numbers alone, as a language model writes them, and the paths of both."""
+"""Forecasts from only the numbers, as a language model writes them, and the paths of both."""
 
 ALL = "all"
 SOURCES = {
@@ -50,11 +50,11 @@ SOURCES = {
     "c_cov": "covariates",
     "c_causal": "causes",
 }
-"""What the text of a task speaks of: the benchmark's key of a source, and its name."""
+"""What the text of a task is about: the benchmark's key of a source, and its name."""
 
 CONTEXT_SCHEMA = read_columns("context")
 
-PATHS = 25  # sampled paths of the numbers alone, as many as the published rows have
+PATHS = 25  # sampled paths of the forecast from only the numbers, as in the published rows
 
 MOST_SHOWN = 72  # past values that a prompt shows, the newest ones
 
@@ -68,7 +68,7 @@ _TOKENS_PER_VALUE = 11  # with its comma and space
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 Write = Callable[[Sequence[str], int, int], list[list[str]]]
-"""Answers every prompt ``count`` times with so many numbers, or more."""
+"""Answers every prompt ``count`` times with at least so many numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,7 +77,7 @@ class ContextTask:
 
     name: str
     seed: int
-    sources: tuple[str, ...]  # keys of what its text speaks of
+    sources: tuple[str, ...]  # keys of what its text is about
     weight: float  # in the average; instances and variants of a task share one
     text: str  # background, scenario and constraints
     stamps: tuple[str, ...]  # of all T + H steps
@@ -156,10 +156,10 @@ def measure_crps(truth_H: FloatArray, paths_SH: FloatArray) -> FloatArray:
 
 
 def sample_from_numbers(task: ContextTask, count: int, rng: np.random.Generator) -> FloatArray:
-    """Sample paths (S, H) from the past alone.
+    """Sample paths (S, H) from only the past.
 
-    With two seasons of past or more, a path is the mean season and the rest of some past stretch.
-    Without, it is the last value and past changes over as many steps, or any of a few values.
+    After two seasons or more, a path is the mean season plus the remainder of a past stretch.
+    Otherwise it is the last value plus past changes, or any of the values if these are few.
     """
     past_T, horizon = task.past_T, len(task.truth_H)
     ahead_H = np.arange(1, horizon + 1)
@@ -174,7 +174,7 @@ def sample_from_numbers(task: ContextTask, count: int, rng: np.random.Generator)
     if len(past_T) < FEWEST_FOR_CHANGES:
         return rng.choice(past_T, size=(count, horizon))
 
-    # No change is longer than half of the past: those few would all be from its beginning.
+    # No change spans more than half of the past: the few longer ones all start early.
     span_H = np.minimum(ahead_H, len(past_T) // 2)
     starts = (rng.random(count)[:, None] * (len(past_T) - span_H)).astype(int)
     return np.asarray(past_T[-1] + past_T[starts + span_H] - past_T[starts])
@@ -209,7 +209,7 @@ class NumberGrammar:
     def __init__(self, tokenizer: "GrammarTokenizer", count: int, end: int) -> None:
         self._count = count
         self._end = end
-        # Whatever longer tokens a vocabulary has, it has these signs.
+        # Every vocabulary has these signs, besides any longer tokens.
         self._tokens = {
             sign: tokenizer.encode(f"1{sign}", add_special_tokens=False)[-1]
             for sign in (*_DIGIT_SIGNS, *"-., ")
@@ -236,11 +236,11 @@ class NumberGrammar:
 
 
 def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
-    """Return what answers prompts by a local model, all of a call at once, with numbers alone.
+    """Return a writer that answers a call's prompts together, only in numbers, by a local model.
 
-    A backbone serves one such writer: load it anew for another seed.
+    A backbone serves one such writer: load it again for another seed.
     """
-    # Torch comes with them: the names of this module are read without it.
+    # They import torch, which is not needed to read the names in this module.
     import torch
 
     from compevo_core.lm.grammar import sample_under_grammar
@@ -251,7 +251,7 @@ def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
     def write(prompts: Sequence[str], count: int, horizon: int) -> list[list[str]]:
         tokenizer = backbone.tokenizer
         groups = [PromptGroup(tokenizer(prompt)["input_ids"]) for prompt in prompts]
-        # Each call has a stream of its own: a run may begin anywhere.
+        # Each call has a random stream of its own: a run may start at any call.
         generator = torch.Generator(backbone.device)
         generator.manual_seed(derive_seed(seed, "context", *prompts))
         with torch.no_grad(), reader.use_adapters(None):
@@ -277,7 +277,7 @@ def write_by_backbone(backbone: "Backbone", seed: int) -> Write:
 
 
 def write_by_endpoint(transport: Transport, model: str) -> Write:
-    """Return what answers prompts by an OpenAI-compatible endpoint, one request an answer."""
+    """Return a writer that sends one request per answer to an OpenAI-compatible endpoint."""
 
     def ask(prompt: str, horizon: int) -> str:
         answer = transport(
@@ -297,7 +297,7 @@ def write_by_endpoint(transport: Transport, model: str) -> Write:
 
 
 def keep_answers(write: Write, file: Path) -> Write:
-    """Return what answers as ``write`` does, and keeps what it answered in a file."""
+    """Return a writer that answers as ``write`` does, and keeps the answers in a file."""
 
     def ask(prompts: Sequence[str], count: int, horizon: int) -> list[list[str]]:
         question = hash_text(json.dumps([list(prompts), count, horizon]))
@@ -317,13 +317,13 @@ def run_context(
     facts: Mapping[str, Any],
     log: logging.Logger,
 ) -> pl.DataFrame:
-    """Score the numbers alone, the reader, and the paths of both, by what the text speaks of.
+    """Score the forecast from numbers, the reader, and the paths of both, by source of the text.
 
     An answer that cannot be read is replaced by a path from the numbers, as a forecaster would do.
     ``tasks`` are the instances of a task one after the other. ``write`` answers each prompt with at
-    least two ``samples``, and rows name its ``model``; with None the numbers alone are scored, by
-    :data:`PATHS` samples. ``facts`` are further columns of the rows. DataError if an endpoint's
-    reply holds no answer.
+    least two ``samples``, and rows name its ``model``; with None only the forecast from numbers is
+    scored, with :data:`PATHS` samples. ``facts`` are further columns of the rows. DataError if an
+    endpoint's reply holds no answer.
     """
     scores: dict[str, list[float]] = {NUMBERS: [], READER: [], BOTH: []}
     unread: list[float] = []
@@ -348,8 +348,8 @@ def run_context(
         log.info(f"{len(scores[NUMBERS])} of {len(tasks)} tasks: {name}")
 
     shared = dict(facts) | {"seed": seed}
-    alone = shared | {"arm": NUMBERS, "model": "", "samples": PATHS}
-    rows = _average_by_source(tasks, scores[NUMBERS], None, alone)
+    numeric = shared | {"arm": NUMBERS, "model": "", "samples": PATHS}
+    rows = _average_by_source(tasks, scores[NUMBERS], None, numeric)
     for arm in (READER, BOTH) if write else ():
         of_arm = shared | {"arm": arm, "model": model, "samples": samples}
         rows += _average_by_source(tasks, scores[arm], unread, of_arm)

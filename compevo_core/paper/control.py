@@ -1,9 +1,9 @@
-"""What is read of news that is known to matter: planted news (a positive control) and real text.
+"""How much is read from news that is known to matter: planted (a positive control) and real text.
 
-What belongs here: the arms, the experiment on specialists (which worlds, effects and seeds, as they
-were fixed before it was run), training them, the share of the planted effect that each recovers,
-and which of the acting topics the logics name, round by round; of real text, also the ridge that
-reads without any agent, and rows against the calendar ridge. What does not: the worlds themselves
+What belongs here: the arms, the experiment on specialists (its worlds, effects and seeds, fixed
+before it was run), training them, the share of the planted effect that each recovers, and which of
+the acting topics the logics name, round by round; for real text, also the ridge that reads without
+any agent, and rows against the calendar ridge. What does not: the worlds themselves
 (``paper.planted_news``), windows and articles of real text (``paper.worded_data``), tables
 (``paper.report.evidence_tables``).
 
@@ -75,20 +75,20 @@ CORRECTED = (EVOLVED, "one-agent", "seed-logics")
 """Arms that are trained with adapters as well, under names with their suffix."""
 
 GENERALIST, WITH_SPECIALISTS = "generalist", "generalist-and-specialists"
-"""Arms that read the sum of all articles, by itself and beside agents that choose."""
+"""Arms that read the sum of all articles, by itself and together with agents that choose."""
 
 _SEARCH, _MODEL = (read_declared("arms")["settings"][name] for name in ("search", "adapters"))
 
 READING, SEARCH, SPECIALISTS = "reading", "search", "specialists"
-"""What the arms of a control compare: who reads which news, who searches how, or what agents that
-are read together add to those that are not."""
+"""What the arms of a control compare: who reads which news, who searches how, or what agents gain
+by being read together."""
 
 
 def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[str, Any]]:
     """Return the settings by which each arm differs from specialists that are read together.
 
-    One agent has as many trials as all of a population, in groups as large as they may be. Where
-    the articles of all regions are candidates, a generalist reads only what names its own region.
+    A single agent has a whole population's trials, in groups as large as allowed. If the articles
+    of all regions are candidates, a generalist reads only what names its own region.
     """
     agents, group = config.population.agents, config.grpo.group_size
     parts = math.ceil(agents * group / MOST_SAMPLES)
@@ -96,7 +96,7 @@ def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[
         "reads": "everything",
         "news_scope": "place" if planted.is_regional else "all",
     }
-    fixed_alone = {**FIXED, "population.agents": 1}
+    fixed_single = {**FIXED, "population.agents": 1}
     apart = {"news.fit": "own", "evolution.credit": "own"}
 
     return {
@@ -110,23 +110,23 @@ def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[
             "grpo.group_size": agents * group // parts,
             "run.rounds": config.run.rounds * parts,
         },
-        GENERALIST: {**fixed_alone, "population.members": [generalist]},
+        GENERALIST: {**fixed_single, "population.members": [generalist]},
         WITH_SPECIALISTS: {
             "population.agents": agents + 1,
             "population.members": [{}] * agents + [generalist],
             "evolution.start": (*SLOT_SEED_LOGICS[:agents], SLOT_SEED_LOGICS[0]),
         },
-        "2A-articles": {**fixed_alone, "news.top_k": agents * config.news.top_k},
-        MEAN: {**fixed_alone, "news.top_k": MOST_ARTICLES},
+        "2A-articles": {**fixed_single, "news.top_k": agents * config.news.top_k},
+        MEAN: {**fixed_single, "news.top_k": MOST_ARTICLES},
         "oracle-joint": {**FIXED, "evolution.start": write_oracle(planted, agents, step=2)},
         "seed-logics": FIXED,
     }
 
 
 def write_oracle(planted: PlantedNews, agents: int, *, step: int) -> tuple[str, ...]:
-    """Return logics that name acting topics, two for each agent, or one in its region.
+    """Return logics that name acting topics: two for each agent, or one of its own region.
 
-    So many topics on begins the next agent with: at two they are shared out.
+    The next agent begins this many topics later: at two, no topic is named twice.
     """
     topics = tuple(planted.signs)
     places = [list_regions([planted.homes[topic]])[0] for topic in topics if planted.homes]
@@ -238,7 +238,7 @@ EXPERIMENT: Sequence[Cells] = (
     Cells("niches-wide", (0.0,)),
     Cells("plain", (0.0,)),
 )
-"""The experiment on specialists, fixed before it was run: what it may be cut by are seeds."""
+"""The experiment on specialists, fixed before it was run: it may only be cut by seeds."""
 
 
 def list_cells(
@@ -250,7 +250,7 @@ def list_cells(
     only: Sequence[str] = (),
     commit: str = "",
 ) -> list[ControlPlan]:
-    """Return the experiment on specialists, cut as asked: a plan for each world, effect and seed.
+    """Return the requested parts of the experiment on specialists: plans by world, effect, seed.
 
     The first seeds of all worlds come first. ConfigError if a name is unknown or nothing is left.
     """
@@ -291,7 +291,7 @@ def list_cells(
 def leave_out_scored(plan: ControlPlan, path: Path) -> ControlPlan | None:
     """Return the plan of one world without the arms that have rows in a file; None if all have.
 
-    Rows count that were made with the same settings.
+    Only rows made with the same settings count.
     """
     if not path.exists():
         return plan
@@ -354,7 +354,7 @@ def write_control(
 ) -> tuple[Path, Path]:
     """Put both tables, whose files are returned, among the rows of other worlds and arms.
 
-    The settings are written beside them. Specialists have a file of their own, without rounds.
+    The settings are written next to them. Specialists have a file of their own, without rounds.
     """
     for seed in plan.seeds:
         for config in plan.configure_arms(seed).values():
@@ -404,10 +404,10 @@ def compare_topics(logics: Sequence[str], topics: Sequence[str]) -> tuple[float,
 def forecast_arm(
     arm: str, run: Path, news: NewsPool, test: WindowSet, changes: Mapping[str, str]
 ) -> tuple[dict[str, FloatArray], FloatArray, tuple[str, ...]]:
-    """Return what a trained arm forecasts of test windows, its prior's forecast (N, H), its logics.
+    """Return a trained arm's forecasts of test windows, its prior's forecast (N, H) and its logics.
 
-    Forecasts (N, H) are by arm: each with changed news, by the name of the change; the evolved one
-    comes with its prior, and with its best agent, but where agents are read together alone.
+    Forecasts (N, H) are by arm, those with changed news by the name of the change. The evolved arm
+    comes with its prior and, unless its agents are read together, with its best agent.
     """
     forecaster = CompEvoForecaster.load(run, news)
     prediction = forecaster.predict_by_agent(test.views())
@@ -415,7 +415,7 @@ def forecast_arm(
     forecasts = {arm: prediction.aggregate}
     if arm == EVOLVED:
         if forecaster.config.news.fit == "own":
-            # The one of the largest weight, which was settled before the test windows.
+            # The agent with the largest weight, which was fixed before the test windows.
             forecasts[BEST_AGENT] = prediction.agents[int(prediction.weights.mean(0).argmax())]
         forecasts[PRIOR] = prior_NH
     for name, change in changes.items():
@@ -424,7 +424,7 @@ def forecast_arm(
 
 
 def _score_arm(arm: str, run: Path, world: PlantedWorld) -> list[dict[str, Any]]:
-    """Return a row for a trained arm on the test windows, and for those that change its news."""
+    """Return rows on the test windows for a trained arm, and for the arms that change its news."""
     test = world.split("test")
     changes = AFTER_TRAINING if arm == EVOLVED else {"no-news": NONE}
     forecasts, prior_NH, logics = forecast_arm(arm, run, world.news, test, changes)
@@ -456,7 +456,7 @@ def _measure(
 ) -> dict[str, Any]:
     """Return errors, and how much of the planted effect a forecast of the test windows holds.
 
-    What the same model recovers without news is not of the news, and is taken off.
+    What the same model recovers without news is not due to the news, and is subtracted.
     """
     test = world.split("test")
     truth_NH, effect_N = test.truth(), world.effects_of(test)
@@ -489,10 +489,10 @@ def _measure(
 def measure_effect(added_NH: FloatArray, world: PlantedWorld, windows: WindowSet) -> float:
     """Return which share of the variance of the planted effect is added to the prior's forecast.
 
-    With a (N, H) what is added and e (N,) the effect less its mean on train, which the prior holds,
-    both in units of the series' effects: 1 - sum (a - e)^2 / sum e^2 over all windows and steps. It
-    is 1 where all of the effect is added and 0 where nothing is; noise that is added makes it
-    smaller, below 0 if need be. The truth has no part in it, nor has what is random in it.
+    With a (N, H) what is added and e (N,) the effect less its mean on train, which the prior has
+    learnt, both in units of the series' effects: 1 - sum (a - e)^2 / sum e^2 over all windows and
+    steps. It is 1 if all of the effect is added and 0 if nothing is; added noise lowers it,
+    possibly below 0. It does not depend on the truth, nor on its randomness.
     """
     size_N = np.array([world.sizes[view.entity] for view in windows.views()])
     effect_N1 = (world.surprises_of(windows) / size_N)[:, None]
@@ -504,16 +504,16 @@ BASE = "calendar-ridge"
 FOLDS = 5
 
 RIDGE = "ridge"
-"""A ridge on all articles, by part of the day and with their numbers; beside it are a ridge on the
-numbers alone and one on the words alone."""
+"""A ridge on all articles, by part of the day and with their numbers; two others read only the
+numbers or only the words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPlan:
     """Which arms to train on worded data."""
 
-    config: RunConfig  # settings of the search; what the data set itself sets comes on top
-    # Seeds of every trained arm; none trains nothing, and leaves the ridges
+    config: RunConfig  # settings of the search; the data set's own settings override them
+    # Seeds of every trained arm; without any, only the ridges are fitted
     seeds: Sequence[int] = (0, 1, 2)
     commit: str = ""  # version of the code
 
@@ -568,7 +568,7 @@ def run_text(
             for arm, forecast_NH in forecasts.items()
         ]
 
-    # What is trained is scored where the last ridges were: on test.
+    # Trained arms are scored on the split of the last ridges: test.
     for seed in plan.seeds if data.trains else ():
         for arm, config in plan.configure_arms(data, seed).items():
             log.info(f"{data.windows.dataset}, seed {seed}: {arm}")
@@ -596,7 +596,7 @@ def read_by_ridges(
 ) -> dict[str, FloatArray]:
     """Return forecasts (N, H) of a split by the calendar ridge, and by ridges on all articles.
 
-    No agent is in them. The whole ridge also reads the news of another day, where there is one.
+    No agent takes part. The full ridge also reads the news of another day, where there is one.
     """
     scored = _select(data, split)
     swapped = {window.view.window_id: window.view for window in change_news(scored, SWAPPED)}
@@ -651,7 +651,7 @@ def _select(data: WordedData, split: str) -> WindowSet:
 
 
 def _list_steps(data: WordedData, scored: WindowSet) -> Iterator[tuple[WindowSet, WindowSet]]:
-    """Yield windows to fit on, and those that are then forecast, in the order of time."""
+    """Yield windows to fit on and the windows that are then forecast, in the order of time."""
     train_set, first = data.windows.split("train"), scored[0].view.origin_utc
     steps: defaultdict[int, list[Window]] = defaultdict(list)
     for window in scored:
@@ -667,7 +667,7 @@ def _list_steps(data: WordedData, scored: WindowSet) -> Iterator[tuple[WindowSet
 
 
 def write_text(results: Path, data: WordedData, plan: TextPlan, rows: pl.DataFrame) -> Path:
-    """Write the rows, and the settings of all trainings beside them; return the rows' file."""
+    """Write the rows, and the settings of all trainings next to them; return the rows' file."""
     for seed in plan.seeds if data.trains else ():
         for config in plan.configure_arms(data, seed).values():
             write_config(results, config)

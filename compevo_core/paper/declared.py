@@ -1,7 +1,7 @@
 """What the wing declares in TOML files: arms, columns, settings, texts, sweeps, budgets.
 
-What belongs here: reading such a file, and the budgets of a fit, which are nothing else. What does
-not: what is done with the others.
+What belongs here: reading such a file, and the budgets of a fit. What does not: the use of
+everything else.
 """
 
 import tomllib
@@ -45,17 +45,17 @@ class Budget:
     meaning: str  # the same in words, for tables
     passes: int  # most passes over the train windows
     patience: int  # passes without a better validation loss after which a fit ends
-    # Rates of which validation chooses one; a single one is used as it is
+    # Learning rates; validation chooses one, unless there is only one
     learning_rates: tuple[float, ...]
     rounds: int  # updates of a language model with adapters
     round_windows: int  # train windows of such an update
     tuning_passes: int = 0  # passes that each rate is tried for, with seed 0
-    pass_windows: int | None = None  # most train windows of a pass, sampled anew; None: all
+    pass_windows: int | None = None  # most train windows of a pass, sampled for each; None: all
     val_windows: int | None = None  # most validation windows that a pass is measured on; None: all
-    most_seeds: int | None = None  # seeds of a method that has more; None: its own number
+    most_seeds: int | None = None  # most seeds of a method; None: as many as it has
 
     def choose_seeds(self, seeds: int) -> range:
-        """Return the seeds of a method that has ``seeds`` of them in a full table."""
+        """Return how many seeds a method gets that has ``seeds`` in a full table."""
         return range(min(seeds, self.most_seeds or seeds))
 
 
@@ -80,5 +80,5 @@ def rank_budget(name: str | None) -> int:
 
     The largest budget represents a method, never the one with less error.
     """
-    # A choice by error would be one on the test split; this one is known before any is measured.
+    # A choice by error would use the test split; this choice is fixed before anything is measured.
     return list(BUDGETS).index(name or STANDARD.name)

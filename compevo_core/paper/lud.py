@@ -4,14 +4,14 @@ What belongs here: the magnitude Delta, the rubric score RIUS and the gate betwe
 the gain of every update by LUD, the agreement of two judges (paper F.4), measuring a finished run
 and its rows (paper 5.6). What does not: prompts and judges (``paper.lud_judges``).
 
-An embedding moves when a text is merely reworded, so its distance counts only where a judge, which
-sees the two texts and nothing else, marks at least one structural change.
+An embedding moves even if a text is merely reworded, so its distance counts only if a judge, which
+sees just the two texts, marks at least one structural change.
 
 The paper correlates the LUD of an update with the error that it saves. Here both logics of an
-update are scored on validation windows, the same ones: others would compare days, not logics. The
-round's own windows would not do, as the new logic is the best of its group there. Updates that keep
-the text have neither LUD nor gain, and are left out of the correlation: with them, and with gains
-on the round's own windows, it is "significant" in three of four runs of equally good logics.
+update are scored on the same validation windows: different windows would compare days, not logics.
+The round's own windows would not do, since there the new logic is the best of its group. Updates
+that keep the text have no LUD and no gain and are left out of the correlation. With them, and with
+gains on the round's own windows, it is "significant" in three of four runs of equally good logics.
 
 Shapes: N logic pairs, T texts, D embedding size.
 """
@@ -57,7 +57,7 @@ DEFAULT_PAIRS = 8  # updates of an agent that a judge sees, unless another numbe
 Logics = Sequence[Sequence[str]]  # logics by round and agent
 
 JUDGES, GAINS = "judges", "gains"
-WINDOWS = "validation"  # that gains are measured on; older rows are of the reward windows
+WINDOWS = "validation"  # that gains are measured on; older rows have the reward windows
 CHANGED_UPDATES = "changed"
 
 LUD_RESULT_SCHEMA = read_columns("lud")
@@ -67,12 +67,12 @@ Vectors = Mapping[str, FloatArray]  # embeddings (D,) by text
 JudgePairs = Callable[[list[LogicPair]], Sequence[JudgeVerdict | None]]
 
 ScoreLogics = Callable[[Sequence[str], Sequence[LogicPair]], FloatArray]
-"""Gives the rewards (A, 2) of each agent's old and new logic on windows that chose neither, while
-all agents play the first argument (``CompEvoForecaster.score_logics``)."""
+"""Returns the rewards (A, 2) of each agent's old and new logic on windows that chose neither, while
+all agents use the logics of the first argument (``CompEvoForecaster.score_logics``)."""
 
 
 def embed_texts(texts: Iterable[str], encoder: Encoder) -> dict[str, FloatArray]:
-    """Return the embedding of every distinct text: most logics are in many rounds."""
+    """Return the embedding of every distinct text: most logics occur in many rounds."""
     distinct = sorted(set(texts))
     vectors_TD = np.asarray(encoder.encode(distinct), dtype=np.float64)
     return dict(zip(distinct, vectors_TD, strict=True))
@@ -112,11 +112,11 @@ def build_lud_table(
     """Return the LUD of every agent's every update, as rows of ``LUD_SCHEMA``.
 
     ``logics`` are by round and agent; the row of a round compares it with the round before.
-    ``judge`` gives the verdict on each pair of the ``judged_rounds`` (None: all), or None where its
-    reply was none.
+    ``judge`` returns the verdict on each pair of the ``judged_rounds`` (None: all), or None if its
+    reply held no verdict.
 
-    An unchanged text is not sent to the judge: its Delta and LUD are 0 whatever it would answer; it
-    is flagged ``unchanged_text``. Rows that are not judged, or have no verdict, have a Delta only;
+    An unchanged text is not sent to the judge: its Delta and LUD are 0 for every answer, and it is
+    flagged ``unchanged_text``. Rows that are not judged, or have no verdict, have only a Delta;
     their indicators, RIUS and LUD are null.
     """
     if len({len(row) for row in logics}) > 1:
@@ -155,7 +155,7 @@ def measure_gains(
 ) -> pl.DataFrame:
     """Return the scaled error that the updates to some rounds saved, as rows of ``GAIN_SCHEMA``.
 
-    The row of a round is about the update from the round before to it, as in ``lud.csv``.
+    The row of a round describes the update from the previous round to it, as in ``lud.csv``.
     """
     rows = []
     for number in updates:
@@ -168,10 +168,10 @@ def measure_gains(
 
 
 def summarize_gains(table: pl.DataFrame, gains: pl.DataFrame) -> dict[str, Any]:
-    """Return how the LUD of one judge goes with gains, as plain values for ``lud.json``.
+    """Return how one judge's LUD and the gains correlate, as plain values for ``lud.json``.
 
-    A regime is [its edge, the next edge); an empty one has no means. Updates that
-    left the text as it was do not enter the correlation.
+    A regime is [its edge, the next edge); an empty one has no means. Updates that did not change
+    the text do not enter the correlation.
     """
     # By round and agent, not by position: a judge has not scored every update.
     both = table.drop_nulls("lud").join(gains, on=["round", "agent"], maintain_order="left")
@@ -199,8 +199,8 @@ def measure_agreement(table: pl.DataFrame, other: pl.DataFrame) -> dict[str, Any
     """Return how far two judges agree on the changed updates that both scored (appendix F.4).
 
     The numbers are Cohen's kappa of the gate RIUS >= 1 and of both indicators, and Pearson's r of
-    the two LUD. A judge alone proves little: a small model that always gives the same answer has a
-    LUD too.
+    the two LUD. A single judge proves little: a small model that always gives the same answer has a
+    LUD, too.
     """
     # Unchanged texts are not a judgement: both tables hold the same zeros for them.
     both = table.join(other, on=["round", "agent"], suffix="_other", maintain_order="left").filter(
@@ -227,7 +227,7 @@ def pearson(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[float | None, 
 
     x = np.asarray(first, dtype=np.float64)
     y = np.asarray(second, dtype=np.float64)
-    # Two points always lie on a line, and a constant has no direction to agree with.
+    # Two points are always on a line, and a constant has no direction to agree with.
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None, None
     result = pearsonr(x, y)
@@ -235,13 +235,13 @@ def pearson(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[float | None, 
 
 
 def cohens_kappa(first: npt.ArrayLike, second: npt.ArrayLike) -> float | None:
-    """Return Cohen's kappa of two raters' labels (N,): 1 is full agreement, 0 what chance gives.
+    """Return Cohen's kappa of two raters' labels (N,): 1 is full agreement, 0 is chance.
 
-    It is None where both raters always give the same label, as chance alone agrees fully there.
+    It is None if both raters always give the same label: then chance agrees fully, too.
     """
     from sklearn.metrics import cohen_kappa_score  # takes a second to import
 
-    # With a single label chance agrees as often; scikit-learn would divide by zero and warn.
+    # With a single label scikit-learn would divide by zero and warn.
     if len(np.union1d(first, second)) < 2:
         return None
     return float(cohen_kappa_score(first, second))
@@ -258,9 +258,9 @@ def measure_lud(
     """Measure how much each agent's logic changed; write ``lud.json`` and ``lud.csv``.
 
     An update is the step from a round that rewrote logics to the next one; rounds that rewrote
-    nothing have no row. Every update has its Delta; each judge sees the same at most ``pairs``
-    updates of an agent, evenly spaced over the rounds. Verdicts are kept in ``verdicts.json``: a
-    second call asks nothing. Gains need ``score``.
+    nothing have no row. Every update has a Delta. Each judge sees the same updates of an agent, at
+    most ``pairs``, evenly spaced over the rounds. Verdicts are kept in ``verdicts.json``: a second
+    call asks nothing. Gains need ``score``.
 
     Returns the content of ``lud.json``; numbers that do not exist are None. DataError if there is
     no finished run in ``run``; CheckpointMismatch if its model was altered.
@@ -271,9 +271,9 @@ def measure_lud(
     folder = RunFolder(run)
     rounds = folder.read_rounds()
     logics = [record.logics for record in rounds]
-    # What a round wrote is played from the next one on, and that one's row is about the update.
+    # What a round wrote is used from the next round on, whose row describes the update.
     updates = [t for t in range(1, len(rounds)) if rounds[t - 1].evolved]
-    # The same rounds for every judge and agent: means over different rounds do not compare.
+    # The same rounds for every judge and agent: means over different rounds cannot be compared.
     judged_rounds = [updates[number - 1] for number in space_rounds(len(updates), pairs)]
     vectors = embed_texts((text for row in logics for text in row), encoder)
 
@@ -312,7 +312,7 @@ def measure_lud(
         ],
     }
 
-    # Every row says what made it: rows of several runs are read together.
+    # Every row names what made it: rows of several runs are read together.
     about = {"run": folder.name, "encoder": encoder.name, "prompt_hash": PROMPT_HASH}
     rows = [
         table.with_columns(
@@ -320,7 +320,7 @@ def measure_lud(
         )
         for name, table in zip(names, tables, strict=True)
     ]
-    # The summary last: whoever finds it finds the rows too.
+    # The summary last: if it exists, so do the rows.
     write_atomically(folder.lud_rows_file, pl.concat(rows).write_csv)
     write_text(folder.lud_summary_file, json.dumps(summary, indent=1, allow_nan=False) + "\n")
     return summary
@@ -331,13 +331,13 @@ def space_rounds(updates: int, count: int) -> list[int]:
     if count >= updates:
         return list(range(1, updates + 1))
 
-    # From the last to the first, so that ties round as they always did: other rounds would be
-    # judged otherwise, and cached verdicts of earlier measurements would not be found.
+    # From the last to the first, so that ties round as they always did: otherwise other rounds
+    # would be judged, and cached verdicts of earlier measurements would be useless.
     return sorted({round(x) for x in np.linspace(updates, 1, count).tolist()})
 
 
 def measure_change(before: str, after: str, vectors: Vectors) -> float:
-    """Return Delta of one update; equal texts have exactly 0, whatever the encoder rounds."""
+    """Return Delta of one update; equal texts have exactly 0, even if the encoder rounds."""
     if before == after:
         return 0.0
     return float(update_magnitude([vectors[before]], [vectors[after]])[0])
@@ -362,7 +362,7 @@ def _summarize_judge(
     judged = table.filter(pl.col("round").is_in(list(judged_rounds)))
     asked = judged.filter(~pl.col("unchanged_text"))
 
-    # Failed replies are left out of the means and counted: as zeros they would lower every LUD.
+    # Failed replies are counted and left out of the means: as zeros they would lower every LUD.
     by_agent = (
         judged.drop_nulls("rius")
         .group_by("agent")

@@ -4,8 +4,8 @@ What belongs here: the paper's prompt, the verdict and its parser, the kinds of 
 temperature 0 (paper F.5, F.6), and the file that keeps verdicts. What does not: HTTP (a transport
 is passed in), LUD itself (``paper.lud``).
 
-A judge sees a pair of logics and nothing else: no method, agent, round or score. It is asked once
-about each distinct pair, ever: endpoints cost money, and measuring a run again must give the same
+A judge sees a pair of logics and nothing else: no method, agent, round or score. It is never asked
+twice about the same pair: endpoints cost money, and measuring a run again must give the same
 numbers.
 
 Shapes: V the four possible verdicts, T tokens of the longest of them, W vocabulary.
@@ -73,7 +73,7 @@ class JudgeVerdict:
 
 
 ANSWERS = tuple(JudgeVerdict(shift, evidence) for shift in (0, 1) for evidence in (0, 1))
-"""All possible answers; ties go to the first, which claims least."""
+"""All possible answers; ties go to the first, which claims the least."""
 
 
 class Judge(Protocol):
@@ -124,7 +124,7 @@ class EndpointJudge:
     """Any OpenAI-compatible chat endpoint."""
 
     model: str  # name of the model, as the endpoint knows it
-    transport: Transport  # sends the request; retries and keys are its business
+    transport: Transport  # sends the request, with its key and retries
 
     @property
     def name(self) -> str:
@@ -156,8 +156,8 @@ class LocalJudge:
     """A run's own frozen backbone, without adapters, loaded at the first question.
 
     It picks the likeliest of the four answers, so it always replies. A small model leans towards
-    some answer whatever the pair (the prompt shows one): report its agreement with a second judge
-    next to any LUD made with it.
+    one answer for every pair (the prompt shows one): report its agreement with a second judge next
+    to any LUD made with it.
     """
 
     config: BackboneConfig  # the backbone section of the run's configuration
@@ -202,7 +202,7 @@ class LocalJudge:
                 "choose a judge with a longer context"
             )
 
-        # Padding stands right of every scored token, so that a causal model never sees it.
+        # Padding is to the right of every scored token, so that a causal model never sees it.
         device = model.device
         answers_VT = torch.tensor(
             [ids + [0] * (longest - len(ids)) for ids in answer_ids], device=device
@@ -230,8 +230,8 @@ class LocalJudge:
 class SlotJudge:
     """Compares two logics with slots by rule: which slots changed (the rubric of appendix F).
 
-    Such a logic says outright which news it looks for and what they would mean, so no opinion is
-    needed; a rule beside a language model shows whether that one follows the rubric at all.
+    Such a logic states which news it looks for and what they would mean, so no opinion is needed.
+    Comparing a language model with a rule shows whether the model follows the rubric at all.
 
     The strategy shifts with a topic, the region, the time of day or the sign. Another verb is a
     rewording. Evidence is recombined by a topic that the logic did not name before; one that is
@@ -260,7 +260,7 @@ def _read_slots(logic: str) -> SlotLogic:
 
 def hash_question(name: str, previous: str, current: str) -> str:
     """Return a judge's name and the sha256 of the exact messages that it gets."""
-    # The messages and not the two logics: under a new prompt an old verdict answers nothing.
+    # The messages, not the two logics: an old verdict is no answer to a new prompt.
     messages = json.dumps(build_judge_messages(previous, current), sort_keys=True)
     return f"{name} {hash_text(messages)}"
 
@@ -269,8 +269,8 @@ def judge_pairs(judge: Judge, pairs: Sequence[LogicPair], cache: Path) -> list[J
     """Return verdicts for (previous, current) pairs, in order; DataError if the cache is torn.
 
     ``cache`` is the file of a run's verdicts: what it holds is not asked again. A reply that is not
-    a verdict gives None, which the caller counts, and is asked again the next time. Any other error
-    ends the work; what was judged before it is stored.
+    a verdict gives None, which the caller counts; its pair is asked again the next time. Any other
+    error ends the work, and the verdicts before it are stored.
     """
     by_question = {hash_question(judge.name, *pair): pair for pair in pairs}
 
@@ -295,7 +295,7 @@ def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judg
 
     With two judges their agreement can be measured (Cohen's kappa).
     """
-    # Agents that read by a ridge have no backbone that could judge them.
+    # Agents that read with a ridge have no backbone that could judge them.
     has_backbone = config.forecast.decoder != "linear"
     judges: list[Judge] = [LocalJudge(config.backbone)] if has_backbone else []
     if config.evolution.form == "slots":

@@ -1,9 +1,9 @@
 """The contract of a method of the comparison.
 
-What belongs here: what a fit is given, what is known of a method before it is fitted. What does
-not: which methods there are (``paper.method_table``), budgets (``paper.declared``). If a fitted
-method has ``facts`` (``baselines.base``), its rows carry them; if it has ``count_answers()``, they
-carry the share of answers that could not be read. It is given no test window.
+What belongs here: the inputs of a fit, what is known of a method before it. What does not: which
+methods there are (``paper.method_table``), budgets (``paper.declared``). If a fitted method has
+``facts`` (``baselines.base``), its rows carry them; if it has ``count_answers()``, they carry the
+share of answers that could not be read. A fit gets no test window.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class TrainingPlan:
     """How to run the training of a method that leaves a run folder."""
 
     folder: Path  # the run folder; an interrupted training is resumed, a finished one is loaded
-    # Fits numeric priors; a shared one reuses the fits of the system before
+    # Fits numeric priors; if shared, it reuses the fits of the previous system
     fit: FitBaseline = fit_baseline
     on_round: Callable[[RoundRecord], None] | None = None  # called with the record of every update
 
@@ -44,12 +44,12 @@ class FitInputs:
     val: WindowSet  # windows of the validation split, for every choice
     seed: int  # seed of every draw
     budget: Budget  # what the fit may spend
-    # What validation chose of the budget's rates
+    # The learning rate of the budget that validation chose
     learning_rate: float = 1e-3
     # Articles that windows of all splits name, each known before the window that names it; None for
     # methods that read none
     news: NewsPool | None = None
-    # For methods with :attr:`Method.leaves_run`; None: in a folder that is removed
+    # For methods with :attr:`Method.leaves_run`; None: a folder that is removed afterwards
     training: TrainingPlan | None = None
 
     def require_news(self, method: str) -> NewsPool:
@@ -77,6 +77,6 @@ class Method:
     leaves_run: bool = False
     # Whether it can forecast all of some windows; a table leaves it out otherwise
     is_applicable: Callable[[WindowSet], bool] = lambda _: True
-    # How many validation windows, the last ones, make its quantiles by their errors; None: all. For
-    # a method that takes seconds for each
+    # Number of the latest validation windows whose errors make its quantiles; None: all. For a
+    # method that takes seconds per window
     known_windows: int | None = None

@@ -1,9 +1,9 @@
 """The table of methods that ``compevo paper benchmark`` and its assets run, and running one.
 
-What belongs here: every method by its name, one method under one seed from its learning rate to its
-rows. What does not: the contract of a method (``paper.method``) or its code. A module of methods
-has ``fit_method`` and, where rows name settings, ``configure_method``. It is imported when one of
-them is called: the command line lists methods without torch. Every seed of a method has the
+What belongs here: every method by its name, and running one with one seed, from its learning rate
+to its rows. What does not: the contract of a method (``paper.method``) or its code. A module of
+methods has ``fit_method`` and, where rows name settings, ``configure_method``. It is imported when
+one of them is called: the command line lists methods without torch. Every seed of a method has the
 learning rate that seed 0 chose, wherever it runs.
 """
 
@@ -65,8 +65,8 @@ def _list_numeric() -> Iterator[Method]:
             is_applicable=partial(is_applicable, name),
         )
 
-    # Not among the baselines that every evaluation fits: theta takes a tenth of a second a window,
-    # and the others say what the paper's test sets are like.
+    # Not among the baselines that every evaluation fits: theta takes a tenth of a second per
+    # window, and the others only describe the paper's test sets.
     for kind in (LastWeek, Theta, TrainLookUp):
         yield numeric(
             name=kind.name,
@@ -88,8 +88,8 @@ def _list_numeric() -> Iterator[Method]:
 def _list_with_language_model() -> Iterator[Method]:
     """Yield the news-aware methods, the systems of agents, the paper's code and its method.
 
-    The code has its own prompt, a mended one, or swapped news; the method at the code's size is
-    whole, without its four parts, or has swapped news.
+    The code runs with its own prompt, a mended one, or swapped news; the method at the code's size
+    runs in full, without its four parts, or with swapped news.
     """
 
     def make(name: str, family: Any, module: str, **facts: Any) -> Method:  # noqa: ANN401
@@ -97,7 +97,7 @@ def _list_with_language_model() -> Iterator[Method]:
             name=name,
             family=family,
             fit=partial(_call, module, "fit_method", name),
-            # Networks are tuned, and have no settings of a run.
+            # Networks are tuned, and their fits have no run settings.
             configure=None
             if "is_tuned" in facts
             else partial(_call, module, "configure_method", name),
@@ -107,7 +107,7 @@ def _list_with_language_model() -> Iterator[Method]:
 
     # Forecasts in text take some 17 seconds each on a processor core.
     yield make("news2forecast", "news-aware", "news2forecast", known_windows=24)
-    # The control reads of the news no more than their times, which are checked as for its twin.
+    # The control reads only the times of the news, which are checked as for its twin.
     for name in ("gpt4mts", "gpt4mts-no-news"):
         yield make(name, "news-aware", "text_networks", is_tuned=True)
     yield make("ltp-llm", "news-aware", "text_networks", is_tuned=True, reads_news=False)
@@ -132,7 +132,7 @@ def find_method(name: str) -> Method:
     """Return one of :data:`METHODS`, or of a pretrained model; ConfigError if it is unknown."""
     if is_zero_shot(name):
         return Method(
-            # Rows are read on other machines, where this one's folders mean nothing.
+            # Rows are read on other machines, where the folders of this one mean nothing.
             name=f"zero-shot-{short_name(name.removeprefix(PREFIX))}",
             family="zero-shot",
             fit=lambda inputs: ZeroShot.fit(inputs.train, seed=inputs.seed, name=name),
@@ -178,7 +178,7 @@ def prepare_inputs(
         learning_rate=budget.learning_rates[0],
         news=news,
     )
-    # One rate leaves nothing to choose, and a try of it would only cost time.
+    # A single rate leaves nothing to choose, and trying it would only cost time.
     if not method.is_tuned or len(budget.learning_rates) == 1:
         return inputs
     return replace(inputs, learning_rate=choose_learning_rate(method, inputs))
@@ -196,7 +196,7 @@ def choose_learning_rate(method: Method, inputs: FitInputs) -> float:
         try:
             fitted: Any = method.fit(replace(short, learning_rate=rate))
         except NonFiniteLoss:
-            # A rate that diverges is a rate that is not chosen.
+            # A rate that diverges is not chosen.
             losses[rate] = math.inf
         else:
             losses[rate] = fitted.report.validation_loss
@@ -229,7 +229,7 @@ def score_seed(
         seeds=[seed],
         fit=lambda seed: method.fit(replace(inputs, seed=seed)),
         is_applicable=method.is_applicable,
-        # Rows of a method that spends no budget must not differ by the name of one.
+        # Rows of a method that spends no budget must not differ by a budget's name.
         budget=inputs.budget.name if method.has_budget else "",
         is_measured=True,
         known_windows=method.known_windows,

@@ -7,20 +7,20 @@ as in PEFT; the template comes from the paper's appendix (``agents.prompts``).
 
 As published: instruction with the history, input with task, day, weather and selected news, output
 of 48 numbers; LoRA of rank 8 on all linear layers; forecasts of validation days are compared with
-what came, missed news are listed, the selection logic is refined, and so again.
+the truth, missed news is listed, the selection logic is refined, and the cycle repeats.
 
 Differs:
 
 - The published code reads news of the forecast day and its observed weather, and validates on a
   random sample that overlaps training; here every article and value was known before the view was
   made, and validation is the later split.
-- Short answers were filled with their last number in silence; here an answer that cannot be read is
-  counted and scored as the train mean of its series, as other answers in text are.
-- The packaged backbone stands for Llama 2 and for GPT-4. It selects by similarity of embeddings to
-  the logic (``agents.strategy``) and writes logics within a grammar, with the logic itself as the
+- Short answers were silently filled with their last number; here an answer that cannot be read is
+  counted and scored as the train mean of its series, like other answers in text.
+- The packaged backbone replaces Llama 2 and GPT-4. It selects by similarity of embeddings to the
+  logic (``agents.strategy``) and writes logics within a grammar, with the logic itself as the
   rationale of what was selected.
-- One adapter goes on learning under each refined logic, in place of a new one; the logic and the
-  adapter with the least validation error are kept.
+- The same adapter continues to learn under each refined logic instead of a new one; the logic and
+  the adapter with the least validation error are kept.
 
 Shapes: A agents (1), N windows, H horizon.
 """
@@ -90,7 +90,7 @@ def fit_method(name: str, inputs: FitInputs) -> "News2Forecast":
     return News2Forecast.fit(
         inputs,
         config=config,
-        # Not the shared one: a fit puts its adapter into the backbone.
+        # Not the shared backbone: a fit puts its adapter into it.
         backbone=load_backbone(config.backbone),
         encoder=encoders.load_encoder(news.encoder_name),
     )
@@ -127,7 +127,7 @@ class TriedLogic:
 
 
 def write_reflection_prompt(tried: TriedLogic, missed: Sequence[str]) -> str:
-    """Return the task, the present logic, its error and what it missed; news is data, cleaned."""
+    """Return the prompt: task, present logic, its error and the headlines that it missed."""
     # Headlines are data: cleaned, cut and listed, they cannot end the prompt or begin another.
     headlines = "".join(f"- {clean_text(title, _TITLE_CHARACTERS)}\n" for title in missed)
     return (
@@ -169,7 +169,7 @@ class News2Forecast:
         self.retriever = NewsRetriever(
             news, encoder, config.news.top_k, selects=config.news.selects
         )
-        # Within a grammar tokens are sampled: the likeliest of its few would always be the same.
+        # Tokens are sampled within the grammar: the likeliest of its few would always be the same.
         self._stop_tokens = list_stop_tokens(backbone.tokenizer)
         slots = build_slots(sorted(scaler.mean))
         self._grammar = SlotGrammar(slots, backbone.tokenizer, self._stop_tokens[:1])
@@ -209,8 +209,8 @@ class News2Forecast:
             weight_decay=config.optim.weight_decay,
         )
         windows = shuffle_forever(train, derive_seed(config.run.seed, "windows"))
-        # The first days of a split are of one season, and all of them take minutes as text. A
-        # forecast costs what an update's window does: judging spends the budget too.
+        # The first days of a split belong to one season, and all days take minutes as text. A
+        # forecast costs as much as a window of an update: judging spends the budget, too.
         count = min(VALIDATION_WINDOWS, budget.rounds, len(val))
         places = np.linspace(0, len(val) - 1, count).astype(int)
         judged_by = [val[int(place)] for place in places]
@@ -228,7 +228,7 @@ class News2Forecast:
 
             tried = fitted.validate(judged_by)
             log.info("validation error %.4f with the logic: %s", tried.error, tried.logic)
-            # A refinement that forecasts worse is dropped together with what was learnt under it.
+            # A refinement that forecasts worse is dropped, with everything learnt under it.
             if best is None or tried.error < best.error:
                 best, best_parameters = tried, [p.detach().clone() for p in fitted.parameters]
 
@@ -263,8 +263,8 @@ class News2Forecast:
         )
 
     def refine(self, tried: TriedLogic) -> str:
-        """Return a new logic, written in view of what the present one led to."""
-        # The backbone before fine-tuning writes: the adapter learnt to answer with numbers.
+        """Return a new logic, written from what the present one led to."""
+        # The backbone writes without its adapter, which has learnt to answer with numbers.
         tokenizer = self.population.backbone.tokenizer
         prompt = write_reflection_prompt(tried, self.list_missed(tried))
         group = PromptGroup(tokenize_prompt(tokenizer, prompt))
@@ -291,7 +291,7 @@ class News2Forecast:
         titles: list[str] = []
         for number in worst:
             view = tried.views[int(number)]
-            # Candidates were known before the view was made: nothing later is reflected on.
+            # Candidates were known before the view was made, so that no later news is reflected on.
             left_out = self.retriever.rank(tried.logic, view)[self.retriever.top_k :]
             titles += [pool.get_title(name) for name in left_out[:MISSED_ARTICLES]]
         return titles
@@ -317,7 +317,7 @@ class News2Forecast:
 
     def _update(self, optimizer: torch.optim.Optimizer, windows: Sequence[Window]) -> None:
         optimizer.zero_grad()
-        # One at a time: what the backward pass of eight of them keeps takes gigabytes.
+        # One at a time: a backward pass over eight of them takes gigabytes.
         for window in windows:
             loss = self.measure_loss(window) / len(windows)
             if not torch.isfinite(loss):
@@ -347,9 +347,9 @@ class News2Forecast:
         return np.concatenate(rows), unreadable
 
     def _read(self, view: WindowView, window: Window | None = None) -> ForecastRequest:
-        """Return a window with the news that the logic selects; its truth if it is taught."""
+        """Return a window with the news that the logic selects, and its truth for training."""
         truth_H = None if window is None else self._scaler.scale(window.y, view.entity)
-        # Retrieved anew each time, since the logic changes in a fit.
+        # Retrieved each time, since the logic changes during a fit.
         chosen = self.retriever.retrieve(self.logic, view)
         return ForecastRequest(
             ForecastExample(view, np.empty((0, view.horizon)), truth_H),

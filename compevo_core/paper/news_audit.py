@@ -1,4 +1,4 @@
-"""Whether news helps: own news against none, another day's and irrelevant ones, and what was seen.
+"""Whether news helps: own news against none, another day's or irrelevant news, and what was read.
 
 What belongs here: the readings of a trained population, effects by series and by days declared on
 train, their rows, and the rows of the numeric audit for data sets without a population. What does
@@ -44,23 +44,23 @@ if TYPE_CHECKING:
 READINGS = (OWN, NONE, SWAPPED, IRRELEVANT)
 
 ALL, SERIES, DECLARED, MOVED = "all", "series", "declared", "moved"
-"""Kinds of groups that effects are given for; declared days are declared on train alone. What an
-agent read about is one more kind, as "agent 0"."""
+"""Kinds of groups that effects are given for; days are declared on train only. What an agent read
+about is one more kind, such as "agent 0"."""
 
 MOST, REST = "most", "rest"
 MOST_SHARE = 1 / 4
-"""Share of windows, those whose forecast their news moves most: no truth says which they are."""
+"""Share of the windows: those whose forecasts move most with their news, chosen without truth."""
 
 SIGNALS = (*TOPICS, "more news than usual")
 ANY = "any signal"
 
-FEWEST_WINDOWS = 10  # a group of fewer windows has no effect worth an interval, and is left out
-MOST_SERIES = 12  # effects by series are given for no more series than a reader can compare
+FEWEST_WINDOWS = 10  # smaller groups are left out: an interval would mean nothing
+MOST_SERIES = 12  # effects by series are given for at most this many, as a reader compares them
 
 AUDIT_SCHEMA = read_columns("audit")
 
 FRESH, USUAL = timedelta(days=1), timedelta(days=28)
-"""Older news has acted on the input already; the span whose mean number of articles is usual."""
+"""Older news has already acted on the input; the span over which the usual number is the mean."""
 RARE = 0.9  # share of the train windows with fresh news in which a signal does not count yet
 FEWEST_FRESH = 16
 
@@ -72,15 +72,16 @@ Facts = Mapping[str, Any]  # what the rows say about the forecaster, by column
 Errors = Mapping[str, FloatArray]  # errors (N,) by what was read
 
 Group = tuple[str, str, BoolArray]
-"""Kind and name of a group of windows, and which of all (N,) are its members."""
+"""Kind and name of a group of windows, and which of all windows (N,) it contains."""
 
 
 class NewsSignals:
-    """What the fresh news of a window's own region says, where it is out of the usual.
+    """Unusual fresh news about a window's own region.
 
-    For each topic that a logic can name, the similarity of the nearest article; last, the number of
-    articles against their daily mean of four weeks. Each counts by how far it exceeds what nine of
-    ten train windows with fresh news stay below. Without places, all articles count as regional.
+    Signals are the similarity of the nearest article to each topic that a logic can name and, last,
+    the number of articles over the daily mean of four weeks. Each counts by its excess over the
+    90th percentile in train windows with fresh news. Without places, all articles count as
+    regional.
     """
 
     def __init__(self, news: NewsPool, train: Sequence[WindowView]) -> None:
@@ -144,12 +145,6 @@ def select_own(windows: WindowSet, news: NewsPool) -> WindowSet:
     )
 
 
-def find_members(own_NS: FloatArray, signal: str) -> BoolArray:
-    """Return the windows (N,) that have a signal, or any."""
-    columns = slice(None) if signal == ANY else [SIGNALS.index(signal)]
-    return np.asarray((own_NS[:, columns] > 0).any(axis=1))
-
-
 def audit_run(
     windows: WindowSet,
     news: NewsPool,
@@ -173,7 +168,7 @@ def audit_run(
 
     relevance = Relevance(news, load_encoder(news.encoder_name).encode(TOPICS))
     signals = NewsSignals(news, windows.split("train").views())
-    # Validation first: users may act on it, while the test split stays for the last word.
+    # Validation first: users may act on it, while the test split is for the final verdict.
     scopes = [
         scope
         for split in ("val", "test")
@@ -186,7 +181,7 @@ def audit_scope(
     scope: Scope, forecast: Forecast, relevance: Relevance, signals: NewsSignals, facts: Facts
 ) -> pl.DataFrame:
     """Return the rows of one scope; ``forecast`` is called once for each of :data:`READINGS`."""
-    # The days between the scored ones keep their news: only what is scored is in question.
+    # The days between the scored ones keep their news: only scored windows are examined.
     changed = {news: change_news(scope.windows, news, relevance) for news in READINGS}
     read = {}
     for news, windows in changed.items():
@@ -208,8 +203,8 @@ def audit_scope(
 def audit_probe(windows: WindowSet, news: NewsPool, *, commit: str) -> pl.DataFrame:
     """Return the rows of the numeric audit of all days before the test.
 
-    It reads all series and news together, and each series with the news of its own region. A series
-    that is too short for it is left out; DataError if all are.
+    It reads all series and news together, and each series with the news of its own region. Series
+    that are too short are left out; DataError if all are.
     """
     known = join_for_refit(windows.split("train"), windows.split("val"))
     parts = [(ALL, ALL, known)]
@@ -258,7 +253,7 @@ def _list_rows(
 ) -> list[dict[str, Any]]:
     """Return the error of every reading of every group, and its difference from own news.
 
-    The errors of its windows are known; a group of few windows is left out.
+    Only windows with known errors count; groups of few windows are left out.
     """
     views = scope.windows.views()
     shared = {
@@ -301,21 +296,23 @@ def _list_rows(
 def list_groups(windows: WindowSet, own_NS: FloatArray) -> list[Group]:
     """Return all windows, the windows of each series, and the declared days."""
     entities = np.array([view.entity for view in windows.views()])
-    groups = [(ALL, ALL, np.ones(len(entities), dtype=bool))]
-    # One series is all of them again.
+    groups: list[Group] = [(ALL, ALL, np.ones(len(entities), dtype=bool))]
+    # A single series would only repeat all windows.
     if 1 < len(windows.entities) <= MOST_SERIES:
         groups += [(SERIES, entity, entities == entity) for entity in windows.entities]
     # A window that has three signals counts for each of them.
-    groups += [(DECLARED, signal, find_members(own_NS, signal)) for signal in (ANY, *SIGNALS)]
+    is_signal_NS = np.asarray(own_NS > 0)
+    groups.append((DECLARED, ANY, np.asarray(is_signal_NS.any(axis=1))))
+    groups += [(DECLARED, name, is_signal_NS[:, i]) for i, name in enumerate(SIGNALS)]
     return groups
 
 
 def list_read_groups(
     read: Mapping[str, Prediction], find_topics: Callable[[Sequence[str]], set[str]]
 ) -> Iterator[Group]:
-    """Yield the windows whose forecast their news moves most, the rest, and what each agent read.
+    """Yield the windows whose forecasts move most with their news, the rest, and groups by agent.
 
-    Of an agent, those in which it read an article on a topic, for each topic.
+    For each agent and topic, they are the windows in which it read an article on the topic.
     """
     without_NH = read[NONE].aggregate
     moved_N = np.abs(read[OWN].aggregate - without_NH).mean(1) / np.abs(without_NH).mean(1)

@@ -25,18 +25,18 @@ NEWS_CHANGES = (OWN, NONE, SWAPPED, IRRELEVANT, SHUFFLED, NOISY)
 """What a window may be given in place of its own candidates."""
 
 SEED = 0
-"""Seed of the draws. Which news a window gets is part of a change: the seeds of a method differ by
-training alone, and are scored on the same windows."""
+"""Seed of the draws. Which news a window gets is part of a change: the seeds of a method differ
+only by training, and are scored on the same windows."""
 
 IRRELEVANT_SHARE = 0.25
-"""Irrelevant articles are sampled from this share of those that are available: the furthest from
-every topic that a logic can name."""
+"""Irrelevant articles are sampled from this share of the available ones: those furthest from every
+topic that a logic can name."""
 
 LEAST_DISTANCE = timedelta(days=30)
-"""How far the day that lends its news lies back: few news are still news after a month."""
+"""Age of the day that lends its news: after a month hardly any of it is still news."""
 
 LEAST_DISTANCE_OF_SAMPLES = timedelta(days=7)
-"""The same in the sample world: its events last a day, its splits a month."""
+"""The same in the sample world, whose events last a day and whose splits last a month."""
 
 
 class Relevance:
@@ -53,9 +53,9 @@ class Relevance:
         self._nearness = nearness_NT.max(1)
 
     def sample_irrelevant(self, window: Window, rng: np.random.Generator) -> tuple[str, ...]:
-        """Return as many articles as a window has: available to it, not its own, off every topic.
+        """Return as many articles as a window has: available, not its own, far from every topic.
 
-        Fewer where the pool does not hold as many.
+        There are fewer if the pool does not hold as many.
         """
         # News of the future would be a leak, not a control.
         candidates = set(window.view.candidate_ids)
@@ -71,7 +71,7 @@ class Relevance:
 
 
 def change_news(windows: WindowSet, name: str, relevance: Relevance | None = None) -> WindowSet:
-    """Return the windows with other candidate articles, and all else as it was.
+    """Return the windows with other candidate articles and everything else unchanged.
 
     ``name`` is one of :data:`NEWS_CHANGES`: their own news; none; news of another day; as many
     irrelevant articles; their own in another order; their own and as many irrelevant ones. The two
@@ -105,16 +105,16 @@ def _change_ids(window: Window, name: str, relevance: Relevance | None) -> tuple
 
 
 def swap_news(windows: WindowSet, seed: int) -> WindowSet:
-    """Give each window the candidate articles of another day, with all else as it was.
+    """Give each window the candidate articles of another day; everything else is unchanged.
 
     The day is sampled from the same series and split at least 30 days earlier, 7 in the
-    sample world. Never a later one: its articles were not available at the window's origin, and
+    sample world. Never a later day: its articles were not available at the window's origin, and
     news of the future would be a leak, not a control. A window of the first days of a split has no
     such day and is left without articles; the manifest counts them.
 
-    A draw depends on the seed, the window and the windows of its series and split alone: a split
-    swapped by itself equals its part of the swapped whole. Ids and truths stay; the hash differs
-    where any article does.
+    A draw depends only on the seed, the window and the windows of its series and split: a split
+    swapped by itself equals its part of the swapped whole. Ids and truths stay; the hash differs if
+    any article does.
     """
     swapped = [
         window.change_view(candidate_ids=lender.view.candidate_ids if lender else ())
@@ -135,7 +135,7 @@ def swap_news(windows: WindowSet, seed: int) -> WindowSet:
 
 
 def find_lenders(windows: WindowSet, seed: int) -> list[Window | None]:
-    """Return the window whose news each window gets when news is swapped; None where none is."""
+    """Return the window whose news each window gets when news is swapped; None if there is none."""
     distance = _find_distance(windows)
     by_series: defaultdict[tuple[str, str], list[Window]] = defaultdict(list)
     for window in windows:  # in the order of their origins
@@ -147,8 +147,8 @@ def find_lenders(windows: WindowSet, seed: int) -> list[Window | None]:
 def lend_news(views: Sequence[WindowView], lenders: WindowSet) -> list[WindowView]:
     """Return views with the candidates of a window of their series, at least 30 days earlier.
 
-    ``lenders`` are train windows: so views of any split are given news that was there in training.
-    A view without an earlier window is left without articles.
+    ``lenders`` are train windows, so that views of any split get news that was available in
+    training. A view without an earlier window is left without articles.
     """
     lent = [
         draw_lender(
@@ -170,7 +170,7 @@ def _find_distance(windows: WindowSet) -> timedelta:
 def draw_lender(
     view: WindowView, lenders: list[Window], distance: timedelta, seed: int
 ) -> Window | None:
-    """Return one of the windows that begin so long before a view; None where none does.
+    """Return one of the windows that begin at least so long before a view; None if none does.
 
     ``lenders`` are in the order of their origins.
     """
@@ -182,6 +182,6 @@ def draw_lender(
 
 
 def _make_rng(view: WindowView, seed: int) -> np.random.Generator:
-    """Return a generator for this window alone, so that a draw does not depend on the others."""
+    """Return a generator of this window's own, so that a draw does not depend on the others."""
     digest = hashlib.sha256(view.window_id.encode()).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8])])

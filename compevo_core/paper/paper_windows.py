@@ -1,13 +1,12 @@
 """The paper's own test sets, cut by region and day, how far their split leaks, and plain forecasts.
 
-What belongs here: which windows the paper's repository publishes, the split that it gives them and
-an honest one, shares of overlap, and the forecasts that measure a leak or repeat last week. What
-does not: reading files and stores, cutting (``data.build``), other methods
-(``paper.method_table``).
+What belongs here: which windows the paper's repository publishes, its split of them and an honest
+one, shares of overlap, and the forecasts that measure a leak or repeat last week. What does not:
+reading files and stores, cutting (``data.build``), other methods (``paper.method_table``).
 
-Source: the paper's repository at e3204217, of whose ``real_dataset_enhanced.json`` (split by its
-``dataset.py``) and ``real_dataset_100_2026_test.json`` regions and days alone are read; the values
-are AEMO's. ``docs/explanation/paper-and-code.md`` says how sure each of it is.
+Source: the paper's repository at e3204217. Of its ``real_dataset_enhanced.json`` (split by its
+``dataset.py``) and ``real_dataset_100_2026_test.json`` only regions and days are read; the values
+are AEMO's. ``docs/explanation/paper-and-code.md`` states how certain each part is.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -50,7 +49,7 @@ class PaperSet:
 
     spec: DatasetSpec  # how windows are cut; the days of its subsets hold the test windows
     file: str  # table of regions and days
-    follows_table: bool = False  # whether the split is the table's random one, and not the spans'
+    follows_table: bool = False  # whether the table gives a random split, instead of the spans
     has_weather: bool = True  # whether views hold the weather of the days before
 
 
@@ -73,12 +72,12 @@ def _span(split: str, first_day: date, last_day: date, **subsets: date) -> Span:
 
 _FIRST_2026 = ELECTRICITY_OPERATIONAL.spans[2].first_day
 
-# The paper's day is the rows stamped 00:00 to 23:30. Stamps are interval ends, so it begins at
-# 23:30 NEM time of the day before: midnight of a clock half an hour ahead.
+# The paper's day consists of the rows stamped 00:00 to 23:30. Stamps are interval ends, so it
+# begins at 23:30 NEM time on the previous day: midnight by a clock half an hour ahead.
 _ORIGINAL = PaperSet(
     spec=replace(
         ELECTRICITY,
-        # Of Tasmania there is HISTDEMAND of 2019 alone.
+        # For Tasmania there is HISTDEMAND only for 2019.
         series=((r"^AEMO/TOTALDEMAND/([A-Z]+1)$", ""), (r"^AEMO/HISTDEMAND/(TAS1)$", "")),
         market_offset=ELECTRICITY.market_offset + timedelta(minutes=30),
         past_evidence=True,
@@ -102,7 +101,7 @@ PAPER_SETS = {
         spec=_respan(_span("train", _FIRST, _LAST, paper_original_no_weather=_FIRST)),
         has_weather=False,
     ),
-    # The test days of 2020 by methods that know 2019 alone.
+    # The test days of 2020 by methods that know only 2019.
     "paper-original-2019": replace(
         _ORIGINAL,
         spec=_respan(
@@ -128,15 +127,15 @@ PAPER_SETS = {
 
 
 def parse_table(content: bytes, name: str) -> dict[RegionDay, str]:
-    """Return the split of every published window; a table without splits has test windows alone.
+    """Return the split of every published window; a table without splits has only test windows.
 
-    DataError if a column is missing, a day is no day, or a window comes twice.
+    DataError if a column is missing, a day is no date, or a window occurs twice.
     """
     try:
         table = pl.read_csv(content, schema_overrides={"target_day": pl.Date})
         keys = table.select("region", "target_day").rows()
     except pl.exceptions.PolarsError as error:
-        raise DataError(f"{name} is no table with region and target_day: {error}") from error
+        raise DataError(f"{name} is not a table with region and target_day: {error}") from error
 
     splits = table["split"] if "split" in table.columns else [_TEST] * table.height
     published = dict(zip(keys, splits, strict=True))
@@ -155,11 +154,11 @@ def label_windows(
 ) -> WindowSet:
     """Return windows that ``paper.spec`` cut, with the split and the subsets of the set.
 
-    ``published`` is the table. Where the split is the table's, other windows are left out, and test
-    windows are marked leaky. LeakageError if the split is the spans' and targets of two splits lie
-    nearer than a horizon.
+    ``published`` is the table. If the table gives the split, other windows are left out, and test
+    windows are marked leaky. LeakageError if the spans give it and targets of two splits are less
+    than a horizon apart.
     """
-    # One window a region, day and time of knowledge: TOTALDEMAND, which sorts last, goes before.
+    # One window per region, day and time of knowledge: TOTALDEMAND, which sorts last, has priority.
     by_key = {(find_key(w.view, paper.spec), w.view.unknown_steps): w for w in windows}
 
     labelled = []
@@ -192,7 +191,7 @@ def describe_set(
 ) -> dict[str, Any]:
     """Return the row of ``paper-windows.csv`` of a set whose windows are labelled.
 
-    Shares count all published test windows, whether values make them or not.
+    Shares count all published test windows, also those that lack values.
     """
     paper = PAPER_SETS[name]
     subsets = [subset for span in paper.spec.spans for subset in span.subsets]
@@ -219,10 +218,10 @@ def describe_set(
 
 
 def measure_overlap(train: Collection[RegionDay], test: Collection[RegionDay]) -> dict[str, float]:
-    """Return how much of what is tested train holds, as shares of the test windows.
+    """Return how much of the test windows train holds, as shares.
 
     ``targets_in_train_inputs``: the targets are the inputs of a train window.
-    ``days_in_train``: the day is the target of a train window, whatever its region.
+    ``days_in_train``: the day is the target of a train window of any region.
     """
     days = {day for _, day in train}
     return {
@@ -232,7 +231,7 @@ def measure_overlap(train: Collection[RegionDay], test: Collection[RegionDay]) -
 
 
 class LastWeek(NaiveForecast):
-    """Repeats the same day of last week, where views hold it beside a day of input."""
+    """Repeats the same day of last week, if views hold it as well as a day of input."""
 
     name = "last-week"
 
@@ -248,9 +247,9 @@ class LastWeek(NaiveForecast):
 
 
 class TrainLookUp:
-    """Repeats what a train window holds of the very steps that are asked for, else a ridge.
+    """Repeats the requested steps from a train window that holds them; otherwise a ridge forecasts.
 
-    No forecast, but the measure of a leak: with a split in time it is the ridge.
+    It does not forecast but measures a leak: with a split in time it equals the ridge.
     """
 
     name = "train-look-up"
@@ -265,7 +264,7 @@ class TrainLookUp:
 
     @staticmethod
     def is_applicable(windows: WindowSet) -> bool:
-        """Return whether the windows are marked leaky: elsewhere it repeats the ridge's rows."""
+        """Return whether the windows are marked leaky: without a leak it only repeats the ridge."""
         return all(view.leaky for view in windows.views())
 
     @classmethod

@@ -5,7 +5,7 @@ world, the columns of its result rows. What does not: the words of its headlines
 (``planted_news.toml``), training in it and evaluating the forecasts (``paper.control``).
 
 The targets of a window are shifted for the whole day by the topics that act on it; the inputs stay
-as they were. So its articles alone tell the effect, and nothing else that a model sees does.
+as they were. So only its articles reveal the effect, and nothing else that a model sees does.
 
 Shapes: N windows, H horizon.
 """
@@ -36,7 +36,7 @@ HEADLINES: Mapping[str, Sequence[str]] = _TEXTS["headlines"]
 DISTRACTORS: Sequence[str] = _TEXTS["distractors"]  # headlines of no topic that a logic can name
 
 MORE_TOPICS: tuple[str, ...] = tuple(_TEXTS["more_topics"])
-"""Topics that a logic can name in a world of a hundred; their news says nothing else."""
+"""Topics that a logic can name in a world of a hundred; their news mentions nothing else."""
 
 EVOLVED = "evolved"
 BEST_AGENT = "best-agent"
@@ -45,7 +45,7 @@ SUM, MEAN = "all-articles", "all-articles-mean"
 """Arms that read all articles without choice: their sum by a single generalist, or their mean."""
 
 EFFECTS = (0.0, 0.5, 1.0, 2.0, 4.0)
-"""Effects of one acting topic, in standard deviations of what a calendar ridge misses."""
+"""Effects of one acting topic, in standard deviations of a calendar ridge's errors."""
 
 AFTER_TRAINING = {"no-news": NONE, "swapped-news": SWAPPED}
 """What the evolved population is given in place of its own news, by the name of the arm."""
@@ -59,10 +59,10 @@ ROUNDS_SCHEMA = read_columns("control_rounds")
 
 
 SIGNS, EVENTS, NICHES = (_TEXTS["signs"][kind] for kind in ("two", "events", "niches"))
-"""Topics that act, and the side on which they do."""
+"""Topics that act, and the direction in which they do."""
 
 HOMES: Mapping[str, str] = dict(zip(NICHES, ("NSW1", "QLD1", "SA1", "TAS1", "VIC1"), strict=False))
-"""The first five of them, and the only series that each moves where every region has its own."""
+"""The first five of them, each with the only series that it moves if every region has its own."""
 
 _FORTY = (*TOPICS, *MORE_TOPICS[:30])
 
@@ -92,28 +92,28 @@ WORLDS: Mapping[str, Mapping[str, Any]] = {
 """Worlds by name: what sets each apart from :class:`PlantedNews` as it is."""
 
 _LEAD = timedelta(hours=6)
-"""Time from when an article is available to the origin of the windows that may read it."""
+"""Time between an article's availability and the origin of the windows that may read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedNews:
     """What is planted."""
 
-    # Shift of the target by one acting topic, in standard deviations of what a calendar ridge
-    # misses on train; 0 plants news that mean nothing
+    # Shift of the target by one acting topic, in standard deviations of a calendar ridge's errors
+    # on train; 0 plants news that means nothing
     effect: float
     # The topics that act, and whether they raise (1) or lower (-1) the target
     signs: Mapping[str, int] = field(default_factory=lambda: SIGNS)
-    # Topics that act on one series alone, and which; the others act on all
+    # Topics that act on only one series, and which; the others act on all
     homes: Mapping[str, str] = field(default_factory=dict)
     topics: tuple[str, ...] = TOPICS  # the topics that are in the news
     share: float = 0.5  # share of the days of a region on which each topic is in the news
     distractors: int = 4  # articles of no topic for each window
-    # Whether a window's candidates are the articles of all regions, of which only articles that
-    # name its own region act (otherwise: the articles of its own region)
+    # Whether a window's candidates are the articles of all regions, although only those that name
+    # its own region act (otherwise: the articles of its own region)
     is_regional: bool = False
-    # How long articles are, each as likely: a title alone; with what it is about; or also between
-    # two titles of no topic
+    # Lengths of articles, equally likely: only a title; with what it is about; or also between two
+    # titles of no topic
     lengths: Sequence[str] = ("short",)
     seed: int = 0  # seed of all draws
 
@@ -126,13 +126,13 @@ class PlantedNews:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlantedWorld:
-    """Windows with planted effects, the articles that tell them, and the effects by window id."""
+    """Windows with planted effects, the articles that reveal them, and the effects by window id."""
 
     windows: WindowSet
     news: NewsPool
     topics: tuple[str, ...]  # that act
     effects: Mapping[str, float]  # in the series' unit
-    sizes: Mapping[str, float]  # what effects are measured in, by series
+    sizes: Mapping[str, float]  # units of the effects, by series
 
     def split(self, name: str) -> WindowSet:
         """Return the windows of a split."""
@@ -143,9 +143,9 @@ class PlantedWorld:
         return np.array([self.effects[view.window_id] for view in windows.views()])
 
     def surprises_of(self, windows: WindowSet) -> FloatArray:
-        """Return what of each window's effect (N,) is not its mean on the series' train windows.
+        """Return each window's effect (N,) less its mean on the series' train windows.
 
-        A prior that is fitted on train has learnt the mean.
+        A prior fitted on train has learnt the mean.
         """
         train = self.split("train")
         entities = np.array([view.entity for view in train.views()])
@@ -217,7 +217,7 @@ def list_headlines(topic: str) -> Sequence[str]:
 
 
 def _lengthen(title: str, topic: str, length: str, rng: np.random.Generator) -> str:
-    """Return what a short, medium or long article about a topic says, with gaps for the place."""
+    """Return the text of a short, medium or long article about a topic, with gaps for the place."""
     if length == "short":
         return title
     text = f"{title}. {_TEXTS['event_details'].get(topic, _TEXTS['more_to_say'])}"
@@ -228,7 +228,7 @@ def _lengthen(title: str, topic: str, length: str, rng: np.random.Generator) -> 
 
 
 def measure_residuals(train: WindowSet) -> dict[str, float]:
-    """Return the standard deviation of what a calendar ridge misses on train, by entity."""
+    """Return the standard deviation of a calendar ridge's errors on train, by entity."""
     missed_NH = train.truth() - fit_baseline("calendar-ridge", train).predict(train.views())
     entities = np.array([view.entity for view in train.views()])
     return {name: float(np.nanstd(missed_NH[entities == name])) for name in train.entities}
@@ -237,7 +237,7 @@ def measure_residuals(train: WindowSet) -> dict[str, float]:
 def make_pool(
     rows: Sequence[tuple[str, str, str, datetime]], encoder: Encoder, source: str = "planted"
 ) -> NewsPool:
-    """Return the pool of articles that are given by id, address, title and time."""
+    """Return the pool of articles given by id, address, title and time."""
     ids, addresses, titles, times = zip(*rows, strict=True)
     count = len(rows)
     frame = pl.DataFrame(

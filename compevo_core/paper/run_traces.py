@@ -1,15 +1,15 @@
-"""What a finished run was: its rounds and its final logics as rows (paper 5.4, 5.6).
+"""The rounds and final logics of a finished run as rows (paper 5.4, 5.6).
 
-What belongs here: losses, rewards, news and distances of logics by round; what every agent ended
-as; whether its reward still changed; the two files of a data set. What does not: judges of updates
-(``paper.lud_judges``), smoothing, wording and plots (``report``).
+What belongs here: losses, rewards, news and distances of logics by round; the last logic of every
+agent and whether its reward still changed; the two files of a data set. What does not: judges of
+updates (``paper.lud_judges``), smoothing, wording and plots (``report``).
 
-A round has one row of the population, whose ``agent`` is empty, and one of each agent.
+A round has one row for the population, whose ``agent`` is empty, and one for each agent.
 
 The paper reads a plateau of the reward as a Nash equilibrium. The test here can contradict a
 plateau: an interval without 0 says that the reward was still moving. It cannot show an equilibrium:
-a reward may stop changing because the rates of learning have fallen, or because no agent can learn
-any more; a wide interval says only that the batches were noisy.
+a reward may stop changing because the learning rates have fallen, or because no agent can learn any
+more; a wide interval only shows that the batches were noisy.
 
 Shapes: T rounds, H rounds of the last half, P pairs of those; N logics, D width of an embedding,
 C = 3 components.
@@ -41,7 +41,7 @@ RUN = ("dataset", "method", "budget", "seed")
 
 TRACE_SCHEMA = read_columns("run") | read_columns("traces")
 
-DIGITS = 6  # significant digits of what is measured: more would be rounding of the machine
+DIGITS = 6  # significant digits of measurements: more would be rounding noise
 
 TOPIC_SEPARATOR = "; "
 
@@ -50,7 +50,7 @@ LOGIC_SCHEMA = read_columns("run") | read_columns("logics")
 _COMPONENTS = ("x", "y", "z")
 _PLACE_DECIMALS = 4  # machines agree on these
 
-MIN_ROUNDS = 32  # of fewer rounds, the last half is too short for an interval
+MIN_ROUNDS = 32  # in a shorter run, the last half is too short for an interval
 
 _SAMPLES = 400
 _TAIL = (1 - 0.95) / 2  # of the slopes, beyond either end of an interval
@@ -60,10 +60,10 @@ _BOOTSTRAP_STREAM = 4  # keeps these draws apart from those of training with the
 def write_traces(
     results: Path, run: Path, identity: Mapping[str, Any], encoder: Encoder
 ) -> tuple[Path, Path]:
-    """Put what a run's folder says into ``traces-<dataset>.csv`` and ``logics-<dataset>.csv``.
+    """Write a run's rows into ``traces-<dataset>.csv`` and ``logics-<dataset>.csv``.
 
-    Rows of the same method, budget and seed are replaced, rows of other runs stay, and every logic
-    of the file gets its place anew.
+    Rows of the same method, budget and seed are replaced, rows of other runs stay, and the places
+    of all logics of the file are computed again.
     """
     records = RunFolder(run).read_rounds()
     traces_file = results / f"traces-{identity['dataset']}.csv"
@@ -89,7 +89,7 @@ def trace_rounds(
     records: Sequence[RoundRecord], identity: Mapping[str, Any], encoder: Encoder
 ) -> pl.DataFrame:
     """Return the rows of a run, of ``TRACE_SCHEMA``."""
-    # What a round wrote is played from the next one on.
+    # What a round wrote is used from the next round on.
     updates = [
         (following.round, agent, before, after)
         for record, following in itertools.pairwise(records)
@@ -116,7 +116,7 @@ def trace_rounds(
 
 
 def list_final_logics(records: Sequence[RoundRecord], identity: Mapping[str, Any]) -> pl.DataFrame:
-    """Return one row an agent, of ``LOGIC_SCHEMA``, whose place is not known yet."""
+    """Return one row per agent, of ``LOGIC_SCHEMA``, without its place."""
     rows: list[dict[str, Any]] = []
     for agent, logic in enumerate(records[-1].logics):
         row = {
@@ -140,7 +140,7 @@ def list_final_logics(records: Sequence[RoundRecord], identity: Mapping[str, Any
 
 
 def place_logics(logics: pl.DataFrame, encoder: Encoder) -> pl.DataFrame:
-    """Return the rows with their places, computed anew from all of them together."""
+    """Return the rows with their places, computed from all of them together."""
     vectors_ND = np.asarray(encoder.encode(logics["logic"].to_list()), dtype=np.float64)
     place_NC, shown = find_components(vectors_ND)
     distances = _measure_distances(logics, vectors_ND)
@@ -174,7 +174,7 @@ def find_components(vectors_ND: FloatArray) -> tuple[FloatArray, float]:
     count = min(len(_COMPONENTS), scores_NR.shape[1])
     place_NC[:, :count] = scores_NR[:, :count]
 
-    # Logics that are all alike vary in nothing, and nothing is left out.
+    # Logics that are all alike do not vary, so nothing is left out.
     total = float((size_R**2).sum())
     return place_NC, float((size_R[:count] ** 2).sum()) / total if total > 0 else 1.0
 
@@ -194,8 +194,8 @@ def _measure_distances(logics: pl.DataFrame, vectors_ND: FloatArray) -> pl.Serie
 class Plateau:
     """How a reward moved."""
 
-    change: float  # mean of the last quarter of the rounds minus that of the first
-    slope: float  # Theil-Sen slope of the last half, in reward a round
+    change: float  # mean of the last quarter of the rounds minus the mean of the first
+    slope: float  # Theil-Sen slope of the last half, in reward per round
     low: float  # lower end of the slope's interval
     high: float  # upper end
     n_rounds: int  # rounds of the last half
@@ -209,8 +209,8 @@ class Plateau:
 def measure_plateau(reward: npt.ArrayLike, seed: int) -> Plateau | None:
     """Return how a reward (T,) moved; None for a run of fewer than ``MIN_ROUNDS`` rounds.
 
-    The interval comes from a moving-block bootstrap of the departures from the line: rounds near
-    each other are not independent, as they share the state of the population. For made-up rewards
+    The interval comes from a moving-block bootstrap of the residuals of the line: rounds near each
+    other are not independent, as they share the state of the population. For made-up rewards
     without a slope, 95 % intervals held 0 in 93 to 95 % of cases, and in 75 to 88 % where
     neighbours correlated by 0.6; rewards of recorded runs correlate by about 0.1.
     """
@@ -232,7 +232,7 @@ def measure_plateau(reward: npt.ArrayLike, seed: int) -> Plateau | None:
 
 
 def theil_sen_slope(values_H: FloatArray) -> float:
-    """Return the median slope over all pairs of rounds: single outliers do not move it."""
+    """Return the median slope over all pairs of rounds, which single outliers do not move."""
     first_P, second_P = np.triu_indices(len(values_H), k=1)
     return float(np.median((values_H[second_P] - values_H[first_P]) / (second_P - first_P)))
 
@@ -240,7 +240,7 @@ def theil_sen_slope(values_H: FloatArray) -> float:
 def _resample_slopes(
     last_H: FloatArray, slope: float, generator: np.random.Generator
 ) -> list[float]:
-    """Return the slopes of the line with its departures drawn anew in blocks."""
+    """Return the slopes of the line with its residuals resampled in blocks."""
     line_H = slope * np.arange(len(last_H))
     departure_H = last_H - line_H
     departure_H = departure_H - departure_H.mean()

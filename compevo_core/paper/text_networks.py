@@ -1,4 +1,4 @@
-"""GPT4MTS and LTP-LLM: networks that read text beside the patches of the series.
+"""GPT4MTS and LTP-LLM: networks that read text as well as the patches of the series.
 
 What belongs here: these networks, their inputs, and the twin of GPT4MTS that reads no news. No
 library at hand provides either; transformers provides the layers of the backbone.
@@ -6,32 +6,32 @@ library at hand provides either; transformers provides the layers of the backbon
 GPT4MTS puts an instruction and days of news before the patches. Sources: Jia et al., "GPT4MTS:
 Prompt-based Large Language Model for Multimodal Time-series Forecasting", AAAI 2024, whose code is
 public, and Liu et al., "DP-GPT4MTS: Dual-Prompt Large Language Model for Textual-Numerical Time
-Series Forecasting", 2025, which the paper's table cites and of which the abstract and a summary
-were found, no code. As published: series normalised by window, patches, embeddings of texts from a
+Series Forecasting", 2025, which the paper's table cites; only its abstract and a summary were
+found, no code. As published: series normalised by window, patches, embeddings of texts from a
 frozen encoder made into soft tokens by attention among them and a feed-forward layer, an
 instruction with statistics of the input, all before the patches in the first layers of a frozen
-model whose norms alone learn.
+model, of which only the norms learn.
 
 Differs:
 
 - The backbone is this project's, not GPT-2, and the encoder of titles is the pool's, not BERT.
 - Texts are aligned by day of the week before the view, not by step of the input: the input is one
-  day, and most articles are older. Titles stand for the published summaries of a stronger model.
+  day, and most articles are older. Titles replace the published summaries by a stronger model.
 - The instruction enters as one token, the state of the frozen layers at its end. They learn nothing
-  in reading it, so each text is read once, not in every pass. Its statistics are lowest, highest,
-  median and direction; there are no lags to name in one day.
+  from it, so each text is read once, not in every pass. Its statistics are lowest, highest, median
+  and direction; one day has no lags to name.
 - Products with frozen weights run in bfloat16.
 
 LTP-LLM gives the patches one sentence about their pattern, decoded by a memory. Source: Xiong et
 al., "Beyond Statistical Analysis: Multimodal Framework for Time Series Forecasting with LLM-Driven
-Temporal Pattern", IJCAI 2025, of which the abstract alone was found. As published: a language model
-writes texts about the temporal pattern; a memory network decodes their representations into what a
-numeric model can read; the numeric model forecasts.
+Temporal Pattern", IJCAI 2025; only the abstract was found. As published: a language model writes
+texts about the temporal pattern; a memory network decodes their representations into what a numeric
+model can read; the numeric model forecasts.
 
-Choices of this project: the writer is the packaged backbone, told facts in few words and no value,
-so that many windows and every seed share a sentence; the sentence encoder; a memory of 16 places;
-and the numeric model, which is GPT4TS without its language model. ``gpt4ts-no-lm`` is its twin
-without sentences; it also lacks what they are told of the calendar. No article is read.
+Choices of this project: the writer is the packaged backbone, which gets facts in few words and no
+values, so that many windows and all seeds share a sentence; the sentence encoder; a memory of 16
+places; and the numeric model, which is GPT4TS without its language model. ``gpt4ts-no-lm`` is its
+twin without sentences, and so without what they say about the calendar. No article is read.
 
 Shapes: N windows, B windows of a batch, S days of news, E width of a text's embedding, P patches,
 T tokens of an instruction, K places of the memory, Q width of a key, D width of the backbone.
@@ -75,7 +75,7 @@ from compevo_core.paper.networks.layers import NetworkInputs
 from compevo_core.runtime.files import ask_once, hash_text
 
 NEWS_DAYS = 7
-"""Days before a view is made that have a token each; older articles count as the first of them."""
+"""Days before a view is made, with one token each; older articles count as on the first of them."""
 
 _FROZEN_TYPE = torch.bfloat16
 _TEXTS_PER_BATCH = 64
@@ -133,7 +133,7 @@ class GPT4MTS(GPT4TS):
         width = backbone.hidden_size
         # The frozen layers know no input like the state of an instruction: a map learns one.
         self.instruction = nn.Linear(width, width)
-        # The twin differs in this alone, so that a difference of their rows is due to the news.
+        # The twin differs only in this, so that a difference of their rows is due to the news.
         self.news = _NewsPrompt(embedding_size, width) if reads_news else None
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
@@ -156,7 +156,7 @@ class _NewsPrompt(nn.Module):
     def __init__(self, embedding_size: int, width: int) -> None:
         super().__init__()
         self.embedding = nn.Linear(embedding_size, width)
-        # Attention knows no order: without its age, yesterday's news would read like last week's.
+        # Attention has no order: without its age, yesterday's news would read like last week's.
         self.age = nn.Parameter(torch.zeros(NEWS_DAYS, width))
         self.refinement = nn.TransformerEncoderLayer(
             width, nhead=8, dim_feedforward=width, dropout=0.1, batch_first=True
@@ -194,29 +194,23 @@ class NewsReader:
         unread = [text for text in dict.fromkeys(texts) if text not in self._states]
         for start in range(0, len(unread), _TEXTS_PER_BATCH):
             batch = unread[start : start + _TEXTS_PER_BATCH]
-            self._states.update(zip(batch, self._read_batch(batch), strict=True))
+            rows = [torch.tensor(tokenize_prompt(self._tokenizer, text)) for text in batch]
+            # Padding stands behind the texts, where no earlier token looks.
+            words_NTD = self._words(pad_sequence(rows, batch_first=True))
+            states_NTD = self._decoder(inputs_embeds=words_NTD, use_cache=False).last_hidden_state
+            ends = torch.tensor([len(row) - 1 for row in rows])
+            chosen_ND = states_NTD[torch.arange(len(rows)), ends].float()
+            self._states.update(zip(batch, chosen_ND, strict=True))
 
         if not texts:
             return torch.empty(0, self._words.weight.shape[1])
         return torch.stack([self._states[text] for text in texts])
 
-    def _read_batch(self, texts: Sequence[str]) -> Tensor:
-        rows = [torch.tensor(tokenize_prompt(self._tokenizer, text)) for text in texts]
-        # Padding stands behind the texts, where no earlier token looks.
-        padded_NT = pad_sequence(rows, batch_first=True)
-        states_NTD = self._decoder(
-            inputs_embeds=self._words(padded_NT), use_cache=False
-        ).last_hidden_state
-
-        ends = torch.tensor([len(row) - 1 for row in rows])
-        chosen: Tensor = states_NTD[torch.arange(len(rows)), ends].float()
-        return chosen
-
 
 def write_instruction(view: WindowView) -> str:
     """Return what is to be forecast, and what the input looks like, in words."""
     low, high, median = format_numbers([view.x.min(), view.x.max(), np.median(view.x)], view.unit)
-    # The slope of all values: the last one less the first would hang on two of them.
+    # The slope of all values: the last one less the first would depend on just two of them.
     rises = np.polyfit(np.arange(view.lookback), view.x, 1)[0] > 0
     return (
         f"{render_task(view)}. The last {view.lookback} values in {view.unit}: lowest {low}, "
@@ -243,7 +237,7 @@ def embed_days(views: Sequence[WindowView], pool: NewsPool) -> npt.NDArray[np.fl
     days_NSE = np.zeros((len(views), NEWS_DAYS, pool.embeddings.shape[1]), dtype=np.float32)
 
     for number, view in enumerate(views):
-        # The mean of a day does not grow with how much was written on it.
+        # The mean of a day does not grow with the number of its articles.
         rows = pool.find_rows(view.candidate_ids)
         days = [
             (view.known_before - pool.get_date(name)) // timedelta(days=1)
@@ -256,7 +250,7 @@ def embed_days(views: Sequence[WindowView], pool: NewsPool) -> npt.NDArray[np.fl
 
 
 class PatternWriter:
-    """Writes one sentence a view; equal facts have equal sentences."""
+    """Writes one sentence per view; equal facts have equal sentences."""
 
     def __init__(self, backbone: Backbone, folder: Path) -> None:
         """Store sentences in a folder, where other processes find them."""
@@ -265,7 +259,7 @@ class PatternWriter:
         self._file = folder / f"patterns-{hash_text(key)[:16]}.json"
 
     def write(self, views: Sequence[WindowView]) -> list[str]:
-        """Return a sentence about each view, from what it knows alone."""
+        """Return a sentence about each view, only from what the view knows."""
         prompts = [write_pattern_prompt(view) for view in views]
         # Sorted, so that batches and with them the padding do not depend on the order of views.
         distinct = sorted(set(prompts))
@@ -282,7 +276,7 @@ class PatternWriter:
             input_ids=encoded["input_ids"],
             attention_mask=encoded["attention_mask"],
             max_new_tokens=SENTENCE_TOKENS,
-            # The likeliest words: a seed of the network must not change what is said of a view.
+            # The likeliest words: a seed of the network must not change what is said about a view.
             do_sample=False,
             pad_token_id=tokenizer.pad_token_id,
         )
@@ -331,18 +325,18 @@ class PatternInputs(NetworkInputs):
 
 
 class PatternMemory(nn.Module):
-    """Decodes a sentence: a mixture of learnt values, by how well it fits their keys."""
+    """Decodes a sentence into a mixture of learnt values, by how well it fits their keys."""
 
     def __init__(self, embedding_size: int, width: int) -> None:
         """Make a memory whose values are ``width`` wide."""
         super().__init__()
         self.query = nn.Linear(embedding_size, _KEY_WIDTH)
         self.keys = nn.Parameter(torch.randn(_PLACES, _KEY_WIDTH))
-        # Zero, so that a fit begins as the numeric model alone.
+        # Zero, so that a fit begins as just the numeric model.
         self.values = nn.Parameter(torch.zeros(_PLACES, width))
 
     def forward(self, sentence_BE: Tensor) -> Tensor:
-        """Return what the memory holds of sentences, (B, D)."""
+        """Return what the memory decodes from sentences, (B, D)."""
         scores_BK = self.query(sentence_BE) @ self.keys.T / _KEY_WIDTH**0.5
         return torch.softmax(scores_BK, dim=-1) @ self.values
 
@@ -369,7 +363,7 @@ class LTPLLM(PatchNetwork):
 
 def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
     """Return the network and its inputs, for :meth:`NetworkBaseline.fit`."""
-    # Encoders do not tell their width; any sentence shows it.
+    # Encoders do not state their width; the vector of any sentence has it.
     size = encoder.encode(["The values rise."]).shape[1]
 
     def encode(views: Sequence[WindowView], scaler: Scaler) -> PatternInputs:
@@ -391,7 +385,7 @@ def fit_method(name: str, inputs: FitInputs) -> NetworkBaseline:
     """Fit one of these networks on the packaged backbone, or one of the table of networks."""
     kind = None
     if name == "ltp-llm":
-        # Seeds run in processes of their own; what one of them wrote is there for the others.
+        # Seeds run in processes of their own, and share what one of them wrote.
         writer = PatternWriter(backbones.load_packaged(), model_sources.DEFAULT_CACHE)
         kind = make_ltp_llm(writer, encoders.load_encoder(PACKAGED_ENCODER))
     elif name not in NETWORKS:

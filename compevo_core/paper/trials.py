@@ -1,14 +1,20 @@
-"""Trials of an experiment: score finished runs under its changes, and pair forecasts of methods.
+"""Trials of an experiment: score runs under its changes, train on folds, pair stored forecasts.
 
-What belongs here: scoring variants, their tests with the reference, and tests of methods whose
-forecasts are stored. What does not: the statistics (``evaluation.comparison``).
+What belongs here: scoring variants, their tests with the reference, tests of methods whose
+forecasts are stored, and the five folds within train (paper 5.1, decision 09-splits). What does
+not: the statistics (``evaluation.comparison``).
+
+A fold's validation windows choose the round of its training, as in any run, and the errors are on
+the same windows: they compare configurations and are not test errors.
 """
 
 import gc
 import logging
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +25,7 @@ from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.splits import assign_split
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import (
@@ -26,14 +33,18 @@ from compevo_core.evaluation.comparison import (
     compare_methods,
     compare_with_opponents,
 )
-from compevo_core.evaluation.result_rows import write_tables
+from compevo_core.evaluation.result_rows import write_config, write_rows, write_tables
 from compevo_core.evaluation.scopes import Scope, SeedForecasts, read_forecasts, select_scopes
-from compevo_core.evaluation.scoring import collect_seeds, score_population
+from compevo_core.evaluation.scoring import COMPEVO, collect_seeds, score_population
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import load_encoder
-from compevo_core.paper.changes import CHANGES, Experiment, NamedChange
+from compevo_core.paper.changes import CHANGES, FOLDS, Experiment, NamedChange
 from compevo_core.paper.declared import BUDGETS, rank_budget
 from compevo_core.paper.news_changes import OWN, Relevance
+from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.trainer import train
+
+log = logging.getLogger(__name__)
 
 # The name of a pretrained model may end like a budget (chronos-bolt-small), and it spends none.
 _FILE = re.compile(
@@ -55,12 +66,12 @@ class Trial:
 def _select_scopes(
     experiment: Experiment, windows: WindowSet, every: int, count: int | None
 ) -> list[Scope]:
-    """Return what is scored: scopes in order, and as many of later days where asked for."""
+    """Return what is scored: scopes in order and, if asked for, as many of later days."""
     chosen = select_scopes(windows, split=experiment.split, every=every)[:count]
     if not experiment.scores_later or not windows.manifest["n_by_split"].get("inference"):
         return chosen
     later = select_scopes(windows, split="inference", every=every)[:count]
-    # One pass over all days: a population in daily use comes to the later ones through the others.
+    # One pass over all days: a population in daily use reaches the later days after the others.
     days = windows.with_windows([*windows.split("test"), *windows.split("inference")])
     return [replace(scope, days=days) for scope in (*chosen, *later)]
 
@@ -104,9 +115,9 @@ def score_experiment(
     """Score finished trials of a data set; write rows, paired tests and configurations.
 
     Every ``every``-th origin of the first ``scopes`` scopes of its split (None: all) is scored.
-    ``budget`` names the training's in the rows; empty for the preset's own. ``fit`` refits priors,
-    and shares fits where it keeps them. Returns the file of rows, the rows, and the paired tests
-    with the reference.
+    ``budget`` is the training's budget in the rows; empty for the preset's own. ``fit`` refits
+    priors, and may share fits. Returns the file of rows, the rows, and the paired tests with the
+    reference.
     """
     # One population in memory at a time.
     scores = []
@@ -124,7 +135,7 @@ def score_experiment(
             commit=commit,
             log=log,
             method=trial.change,
-            # What members do alone, and alike, is known without another training.
+            # The scores of single members, and of equal weights, need no other training.
             parts=not forecaster.logics and trial.change == experiment.reference,
         )
         # A row of a short training must not pass for one of a full one.
@@ -134,8 +145,8 @@ def score_experiment(
         del forecaster
         gc.collect()  # the next backbone is loaded into the memory of this one
 
-    # Changed news leaves ids and truths as they were, so windows pair. Written without any pair as
-    # well: otherwise the tests of an earlier run would belong to other rows.
+    # Changed news does not change ids and truths, so windows pair. Written even without a pair:
+    # otherwise the tests of an earlier run would stay with new rows.
     seeds: dict[str, list[int]] = {}
     for trial, scored in zip(trials, scores, strict=True):
         # Parts of a change, such as its members, have its seed.
@@ -156,11 +167,11 @@ def score_experiment(
 def compare_with_reference(
     scope: Scope, forecasts: SeedForecasts, reference: str, seeds: Mapping[str, Sequence[int]]
 ) -> list[dict[str, Any]]:
-    """Test each variant against a reference, if there is one: sides are exchanged.
+    """Test each variant against a reference, if there is one, with their sides exchanged.
 
-    ``seeds`` names the seed of every forecast. Trainings of one method differ among themselves, so
-    means over different seeds would differ without any change. DataError if a variant has other
-    seeds than the reference.
+    ``seeds`` names the seed of every forecast. Trainings of one method differ, so means over
+    different seeds would differ without any change. DataError if a variant has other seeds than the
+    reference.
     """
     if reference not in forecasts:
         return []
@@ -183,10 +194,10 @@ def pair_stored(
     """Return the paired tests of a method with every other that has stored forecasts.
 
     ``runs`` are files of forecasts of the method, one a seed; ``stored`` is the folder of the
-    others, named by method, budget and seed. A file counts for the scopes that it holds. Of the
-    others the largest budget is paired. Where the method itself is stored under a budget, it is
-    paired once more under it, with those that had the same or spend nothing; without runs, under
-    only that.
+    others, named by method, budget and seed. A file counts for the scopes that it holds. Of every
+    other method the largest budget is paired. If the method itself is stored under a budget, it is
+    also paired under this budget, with methods that had the same or spend nothing; without runs,
+    this is the only pairing.
     """
     # Files of every seed, by method and budget.
     files: dict[str, dict[str | None, list[Path]]] = {}
@@ -221,7 +232,7 @@ def pair_stored(
 
     # Trainings without a budget are the runs themselves, and were paired above.
     for budget in filter(None, files.get(method, {})):
-        # What spends nothing had no less than the others.
+        # A method that spends nothing had no less than the others.
         equal = [path for of in files.values() for path in of.get(budget, of.get(None, ()))]
         for scope in scopes:
             forecasts = _read(equal, scope)
@@ -232,13 +243,96 @@ def pair_stored(
 
 
 def _read(paths: Iterable[Path], scope: Scope) -> Mapping[str, list[FloatArray]]:
-    """Return the forecasts (N, H) of every seed by method, of files that hold the scope."""
+    """Return the forecasts (N, H) of every seed by method, from files that hold the scope."""
     forecasts: dict[str, list[FloatArray]] = {}
     for path in paths:
-        # A method that cannot answer every window of a scope has none of it.
+        # A method that cannot answer every window of a scope has no forecasts of it.
         subsets = pl.scan_parquet(path).select(pl.col("subset").unique()).collect()["subset"]
         if scope.subset not in subsets.to_list():
             continue
         for name, of_seeds in read_forecasts(path, scope).items():
             forecasts.setdefault(name, []).extend(of_seeds)
     return forecasts
+
+
+def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
+    """Return expanding (train, validation) pairs within the train split.
+
+    One horizon of embargo separates the two. Validation windows have the split "val", as a trainer
+    expects; the last pair has the latest windows of train that can validate. DataError if the train
+    split has no folds (it is empty or a single origin).
+    """
+    train = windows.split("train")
+    numbers = sorted({window.view.fold for window in train} - {-1})
+    if not numbers:
+        raise DataError(
+            f"{windows.dataset} has no folds; its train split holds {len(train)} window(s)"
+        )
+
+    pairs = []
+    for number in numbers:
+        held_out = [window for window in train if window.view.fold == number]
+        start = min(window.view.origin_utc for window in held_out)
+        earlier = [w for w in train if w.view.end_utc + w.view.horizon * w.view.step <= start]
+
+        validation = WindowSet(held_out, dataset=windows.dataset)
+        pairs.append((WindowSet(earlier, dataset=windows.dataset), assign_split(validation, "val")))
+    return pairs
+
+
+def choose_validation(windows: WindowSet, *, last_fold: bool) -> tuple[WindowSet, WindowSet]:
+    """Return the train and validation windows of a training.
+
+    With ``last_fold`` the latest fold of train validates, the windows before it train, and the
+    validation split is unused; DataError if there is no fold. Otherwise the splits are as they are.
+    """
+    if last_fold:
+        return build_folds(windows)[-1]
+    return windows.split("train"), windows.split("val")
+
+
+def train_folds(
+    config: RunConfig,
+    windows: WindowSet,
+    news: NewsPool,
+    out: str | os.PathLike[str],
+    results: Path,
+    *,
+    resume: bool = True,
+    on_round: Callable[[int, RoundRecord], None] | None = None,
+    commit: str = "",
+) -> pl.DataFrame:
+    """Train a configuration on every fold of train and score it, the earliest fold first.
+
+    ``out`` gets a run folder ``fold_<k>`` for each fold; unfinished runs continue with ``resume``.
+    Result rows of population and prior, a subset for each fold, go to ``folds-<dataset>.csv`` in
+    ``results`` and are returned. DataError if the train split has no folds, or an entity is in no
+    window before its fold; CheckpointMismatch if a fold's folder holds a run of other settings or
+    data.
+    """
+    rows: list[pl.DataFrame] = []
+    for number, (fold_train, validation) in enumerate(build_folds(windows)):
+        folder = Path(out) / f"fold_{number}"
+        train(
+            config,
+            fold_train,
+            validation,
+            news,
+            folder,
+            resume=resume,
+            on_round=partial(on_round, number) if on_round else None,
+        )
+        scored = score_population(
+            CompEvoForecaster.load(folder, news),
+            [Scope(subset=f"fold-{number}", windows=validation)],
+            train=fold_train,
+            experiment=FOLDS,
+            commit=commit,
+            log=log,
+        )
+        rows.append(scored.rows.filter(pl.col("method").is_in([COMPEVO, f"{COMPEVO}-prior"])))
+
+    every = pl.concat(rows)
+    write_rows(results / f"folds-{windows.dataset}.csv", every)
+    write_config(results, config)
+    return every

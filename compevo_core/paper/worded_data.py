@@ -1,15 +1,15 @@
-"""Real text with signal: windows and articles that are known to speak of their target day.
+"""Real text with signal: windows, and articles that are known to be about their target day.
 
-What belongs here: turning files of an archive into windows and what they may read, the columns of
-the result rows. What does not: training and scoring (``paper.control``).
+What belongs here: turning files of an archive into windows and their articles, the columns of the
+result rows. What does not: training and scoring (``paper.control``).
 
 ``weather`` is PERFECT FORESIGHT: its captions were made from the very day that is forecast. They
 are stamped an hour before the origin, so that a window may read them, and every row says so. It
-shows whether words are read, never what a forecaster would have had. The worded forecasts of
-``demand`` are what the public knew: the newest that was collected before the origin. ``ireland``
-has words of the day's news titles, for which a gain was published. ``ireland-earlier`` has words
-of 35 days before as a control: a gain that they show as well is not due to news. ``toy`` is a
-made-up sine whose changes of period are announced in words.
+shows whether words are read, never what a forecaster would have known. The worded forecasts of
+``demand`` were public: they are the newest that were collected before the origin. ``ireland`` has
+words of the day's news titles, for which a gain was published. ``ireland-earlier`` has the words of
+35 days earlier as a control: a gain that they give, too, is not due to news. ``toy`` is a made-up
+sine whose changes of period are announced in words.
 """
 
 import csv
@@ -69,7 +69,7 @@ _OPENING = re.compile(r"It's .*\bday\b")  # "It's the morning of a day in Januar
 _SENTENCE_END = re.compile(r"(?<=\.)\s+")
 
 _WORDS_OF_DAY = 40  # most frequent first; a title of 150 words would be cut by the encoder
-_EARLIER = timedelta(days=35)  # as published: weekdays agree, and nothing of it is news
+_EARLIER = timedelta(days=35)  # as published: weekdays agree, and it is no longer news
 
 _STEADY = "goes as a steady sine wave"  # what is written where nothing changes
 
@@ -93,7 +93,7 @@ class WordedData:
     settings: Mapping[str, Any] = field(default_factory=dict)
     # Splits that are scored, in the order of time; the last is test
     scored: Sequence[str] = ("test",)
-    # Days of a split after which everything is fitted anew on all that has ended; 0 fits once, on
+    # Days of a split after which everything is fitted again on all that has ended; 0 fits once, on
     # train
     refit_days: int = 0
     trains: bool = True  # whether there are enough windows to train a population
@@ -130,7 +130,7 @@ def read_worded_data(
     else:
         windows = build_windows(replace(_IRELAND, name=name), _read_load(folder))
         titles = _read_news_words(folder, _EARLIER if name == IRELAND_EARLIER else timedelta(0))
-        # One article a day leaves a logic nothing to choose, so nothing is trained.
+        # With one article per day a logic has nothing to choose, so nothing is trained.
         options |= {"scored": ("val", "test"), "refit_days": 28}
 
     given, news = _give_articles(windows, titles, encoder, source)
@@ -138,7 +138,7 @@ def read_worded_data(
 
 
 def _read_temperatures(folder: Path) -> pl.DataFrame:
-    """Return half-hours; a stamp of xx:20 or xx:50 counts for the half-hour that it lies in."""
+    """Return half-hours; a stamp of xx:20 or xx:50 counts for the half-hour around it."""
     values: dict[datetime, float] = {}
     first, *_, last = _WEATHER.spans
     for year in range(first.first_day.year, last.last_day.year + 1):
@@ -151,7 +151,7 @@ def _read_temperatures(folder: Path) -> pl.DataFrame:
 
 
 def _read_load(folder: Path) -> pl.DataFrame:
-    """Return half-hours; where clocks go back a stamp comes twice, and the first counts."""
+    """Return half-hours; when clocks go back a stamp occurs twice, and the first one counts."""
     values: dict[datetime, float] = {}
     for row in csv.DictReader(_open(folder / "NIEload.csv.gz")):
         if row["Load"]:
@@ -161,7 +161,7 @@ def _read_load(folder: Path) -> pl.DataFrame:
 
 
 def _read_sine(folder: Path) -> tuple[dict[datetime, float], Titles]:
-    """Return the days, and for the day after each what was said of a change of the period."""
+    """Return the days, and for the day after each the announced change of the period."""
     values: dict[datetime, float] = {}
     titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
     for row in csv.DictReader(_open(folder / "toydata_with_text.csv.gz"), delimiter="|"):
@@ -192,7 +192,7 @@ def _make_series(spec: DatasetSpec, unit: str, values: Mapping[datetime, float])
 def _read_news_words(folder: Path, age: timedelta) -> Titles:
     """Return one title for each day: stems of the most frequent words in the day's news titles.
 
-    It is for the day after, or ``age`` later.
+    It is for the next day, or ``age`` later.
     """
     titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
     for row in csv.DictReader(_open(folder / "WordFreqDf_titles.csv.gz")):
@@ -210,7 +210,7 @@ def _read_news_words(folder: Path, age: timedelta) -> Titles:
 def _read_captions(folder: Path) -> Titles:
     """Return the sentences of each day, each with its part of the day.
 
-    The first of a part says no more than that, and is left out; of 51,000 sentences 8 have a hash
+    The first sentence of a part only names it, and is left out; of 51,000 sentences 8 have a hash
     that the table lacks.
     """
     sentence_of = {
@@ -234,7 +234,7 @@ def _read_forecasts(folder: Path) -> Titles:
     newest: dict[tuple[str, datetime], tuple[datetime, Mapping[str, str]]] = {}
     for row in csv.DictReader(_open(folder / "worded_forecasts.csv.gz")):
         origin = datetime.fromisoformat(row["day"]).replace(tzinfo=UTC) - _MARKET_OFFSET
-        # Never by "one day ahead": that key can hold a forecast of the day itself.
+        # Never by "one day ahead": under this key there can be a forecast of the day itself.
         known = datetime.fromisoformat(row["known_at"]).astimezone(UTC)
         key = row["region"], origin
         if row["temp_max_c"] and known < origin and (key not in newest or newest[key][0] < known):
@@ -243,9 +243,9 @@ def _read_forecasts(folder: Path) -> Titles:
     titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
     for key, (known, of_day) in newest.items():
         lowest = f"Minimum {of_day['temp_min_c']}, maximum" if of_day["temp_min_c"] else "Maximum"
-        # One word beside each number: a ridge reads no more than 32 of them by region.
+        # One word next to each number: a ridge reads no more than 32 of them by region.
         numbers = f"{lowest} {of_day['temp_max_c']}, chance of rain {of_day['rain_chance']}."
-        # What a degree does changes with the season, what a warmer day than the last does less so.
+        # The effect of a degree changes with the season, the effect of a warmer day less so.
         _, before = newest.get((key[0], key[1] - timedelta(days=1)), (known, {}))
         changes = [
             f"{word} {float(of_day[column]) - float(before[column]):g}"

@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 WIDTH, HEIGHT = 440, 264
 """Size of a drawing in its own units: on a phone it is shrunk to 0.8, in two columns widened."""
 
-MOST_STEPS = 400  # steps that can be pointed at; of more steps every second, third ... one
+MOST_STEPS = 400  # steps that can be pointed at; of more, every second, third and so on
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 42, 24
 _CLOCK = ["", "%Y", "%b", "%a %d %b", "%H:%M", "%H:%M"]
@@ -127,7 +127,7 @@ def draw_chart(
 ) -> Chart:
     """Return lines as a drawing; later lines cover earlier ones, and at least one has a value.
 
-    ``step`` is the distance of two points; ``clock`` names it, and its numbers have so many
+    ``step`` is the distance of two points; ``clock`` names the clock, and numbers have so many
     ``decimals``. A vertical line at the ``border`` separates what was known. With ``is_clock`` the
     times are times of any day, and ticks name no date.
     """

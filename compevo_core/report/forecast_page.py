@@ -60,7 +60,7 @@ from compevo_core.report.tomorrow import (
     weight_table,
 )
 
-# A reader must learn before any number whether the data is real.
+# Readers must learn whether the data is real before they see any number.
 BANNERS = {
     "sample": "Sample data: synthetic, in the publishers' formats; only exchange rates are real. "
     "Errors on this page show that the system works, not how well it forecasts the world.",
@@ -199,7 +199,7 @@ def _show_moment(issued: IssuedForecast, moment: str | None) -> str:
 
 
 def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
-    """Return how good the last days were, in shares and as a chart; None where none was scored."""
+    """Return how good the last days were, in shares and as a chart; None if none was scored."""
     recent = select_recent(scores)
     if recent.is_empty():
         return None
@@ -255,7 +255,7 @@ def view_operator(rows: pl.DataFrame, members: Mapping[str, str]) -> Mapping[str
 
     ``members`` names them by method.
 
-    Of forecasts that knew to different instants those that knew least are shown; the file has all.
+    Of forecasts with several cutoffs those that knew least are shown; the file has all.
     """
     if rows.filter(method=PUBLISHED).is_empty():
         return None
@@ -271,7 +271,7 @@ def view_operator(rows: pl.DataFrame, members: Mapping[str, str]) -> Mapping[str
 
 
 def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
-    """Return the error by time of the day; None where steps are days."""
+    """Return the error by time of the day; None if steps are days."""
     by_time = pool(rows.filter(pl.col("at").str.contains(":")), "at")
     if by_time.is_empty():
         return None
@@ -308,7 +308,7 @@ def chart_series(day: ForecastDay, entity: str) -> Chart:
 
 
 def _list_lines(day: ForecastDay, entity: str) -> list[TimeLine]:
-    """Return the lines of one series, each lying on those before it."""
+    """Return the lines of one series, each drawn over those before it."""
     issued, before = day.issued, day.before
     points = issued.select_points(entity)
 

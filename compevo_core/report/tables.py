@@ -93,7 +93,7 @@ class Table:
     """Cells as plain text, which every output escapes: terminal, Markdown, HTML and Dagster."""
 
     header: Sequence[str]  # column titles
-    rows: Sequence[Sequence[str]]  # one sequence of cells a row, as long as the header
+    rows: Sequence[Sequence[str]]  # one sequence of cells per row, as long as the header
     caption: str = ""
     verdict: str = ""  # what its rows show, in a sentence above it
     text_columns: Collection[int] = (0,)  # aligned left; the others hold numbers, aligned right
@@ -103,7 +103,7 @@ class Table:
     notes: Sequence[str] = ()  # sentences below the table
 
     def __post_init__(self) -> None:
-        # zip and the templates would drop or misplace cells without a word.
+        # zip and the templates would silently drop or misplace cells.
         widths = {len(row) for row in self.rows} - {len(self.header)}
         if widths:
             raise ValueError(
@@ -112,7 +112,7 @@ class Table:
             )
 
     def css_class(self, column: int) -> str | None:
-        """Return the CSS classes of a column's cells; None where it needs none."""
+        """Return the CSS classes of a column's cells; None if it needs none."""
         names = ["text"] * (column in self.text_columns) + ["wrap"] * (column in self.wrap_columns)
         return " ".join(names) or None
 
@@ -138,8 +138,8 @@ class Table:
     def to_text(self, width: int = 80, *, longest: int = 28) -> str:
         """Return lines for a terminal, without columns that are empty throughout.
 
-        Two spaces are between columns, one where the table would be wider than ``width``; a cell
-        has at most ``longest`` letters.
+        Two spaces are between columns, one if the table would be wider than ``width``; a cell has
+        at most ``longest`` letters.
         """
         shown = [i for i in range(len(self.header)) if any(row[i] for row in self.rows)]
         lines = [

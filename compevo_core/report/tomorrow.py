@@ -1,4 +1,4 @@
-"""What is known of a day, and its tables: the forecast by series, its parts, errors, methods.
+"""What is known about a day, and its tables: the forecast by series, its parts, errors, methods.
 
 What belongs here: reading the newest forecast of each data set with what has become known since;
 what the terminal, the page and Dagster show of it in cells. What does not: the numbers
@@ -64,21 +64,21 @@ class ForecastDay:
     """The newest issued forecast of one data set and the record of the days before it."""
 
     issued: IssuedForecast  # the newest forecast
-    # Of the day before, where one was issued that knew as much
+    # Of the day before, if one with the same cutoff was issued
     before: IssuedForecast | None = None
     truth: Truth = field(default_factory=dict)  # what was measured on both days
-    # Rows of all days that are over, of forecasts that knew as much
+    # Rows of all days that are over, of forecasts with the same cutoff
     scores: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SCORED_SCHEMA))
     earlier: Sequence[IssuedForecast] = ()  # the issues that the newest one supersedes
-    # Rows of ``evaluation.issued_scores``, where they were made
+    # Rows of ``evaluation.issued_scores``, if they were made
     by_step: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=OPERATOR_SCHEMA))
     head: str = ""  # of the chain of all issued forecasts of the data set
 
     def list_measured(self, entity: str) -> tuple[list[datetime], FloatArray]:
         """Return starts and values of what was measured before the forecast and since.
 
-        Of the day before, what was measured since counts, or else what was known at the issue; NaN
-        where nothing is known.
+        For the day before, values measured since then count, otherwise values known at the issue;
+        NaN if nothing is known.
         """
         issued = self.issued
         starts, eve = issued.starts, issued.origin - issued.length
@@ -96,10 +96,10 @@ class ForecastDay:
 
 
 def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[ForecastDay]:
-    """Read the newest forecast of every data set and what is known of the days before it.
+    """Read the newest forecast of every data set and what is known about the days before it.
 
-    In the folders of issued forecasts and of windows, whose truth is used, each data set has one of
-    its own; in the folder of scores, a Parquet file. CheckpointMismatch if a record was altered,
+    Each data set has its own folder among the issued forecasts and among the windows, whose truth
+    is used, and a Parquet file in the folder of scores. CheckpointMismatch if a record was altered,
     DataError if one or the windows are torn.
     """
     days = []
@@ -114,7 +114,7 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
         measured = windows / root.name
         ended = WindowSet.read(measured, since=earliest) if measured.exists() else ()
         truth = {(window.view.entity, window.view.origin_utc): window.y for window in ended}
-        # Of the day before and of all days only forecasts that knew as much as this one.
+        # Of the day before and of all days, only forecasts with the same cutoff.
         lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
         origin = newest.origin - newest.length
         folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
@@ -154,7 +154,7 @@ def name_span(issued: IssuedForecast) -> str:
 def day_table(issued: IssuedForecast) -> Table:
     """Return a row for each series: energy or mean, peak, their bands, changes, publications.
 
-    A column is there where any series has such a thing; the note says what the columns mean.
+    A column exists if any series has a value for it; the note explains the columns.
     """
     days, level = summarise_day(issued), describe_level(issued)
     sizes = choose_decimals([day.level for day in days])
@@ -212,8 +212,8 @@ def read_mean(values: FloatArray) -> float:
 def part_table(parts: Explanation, read: Callable[[FloatArray], float] = read_mean) -> Table | None:
     """Return a row for each member (weight, base model, correction, bias correction) and the sum.
 
-    ``read`` makes one number of the values of a day, (H,). What was published follows, where there
-    is such a forecast. None for a single model, whose forecast is all there is.
+    ``read`` makes one number of the values of a day, (H,). A published forecast follows, if there
+    is one. None for a single model, which has no parts.
     """
     if parts.is_single:
         return None
@@ -261,7 +261,7 @@ def compare_published(
 
 
 def before_table(day: ForecastDay) -> Table | None:
-    """Return how the forecast of the day before did by series; None where nothing is known."""
+    """Return how the forecast of the day before did by series; None if nothing is known."""
     before = day.before
     if before is None:
         return None
@@ -301,7 +301,7 @@ def _score(issued: IssuedForecast, entity: str, truth: FloatArray) -> list[str]:
 
 
 def select_recent(scores: pl.DataFrame) -> pl.DataFrame:
-    """Return the standing rows of the last days that the issued forecasts were scored on."""
+    """Return the rows of the last days on which the issued forecasts were scored."""
     last = scores.filter(method=METHOD)["day"].max()
     if not isinstance(last, date):
         return scores.clear()
@@ -309,14 +309,14 @@ def select_recent(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def _weigh(name: str, weight: str = "n_points") -> pl.Expr:
-    """Return the mean of a column by points: a day of which half is missing counts half."""
+    """Return the mean of a column by points: a day with half of its values counts half."""
     value, points = pl.col(name), pl.col(weight)
     known = points.filter(value.is_not_null())
     return ((value * points).sum() / known.sum()).fill_nan(None).alias(name)
 
 
 def method_table(day: ForecastDay) -> Table | None:
-    """Return the errors of every method over the last days; None where none was scored.
+    """Return the errors of every method over the last days; None if none was scored.
 
     Each row is over the days and series that both the method and the issued forecast have.
     """
@@ -365,7 +365,7 @@ def method_table(day: ForecastDay) -> Table | None:
 
 
 def weight_table(day: ForecastDay) -> Table | None:
-    """Return each member's weight in each series, how it did of late, and what an agent goes by.
+    """Return each member's weight in each series, its recent error, and an agent's logic.
 
     None for a single model.
     """
@@ -408,7 +408,7 @@ def _show(value: float | None, decimals: int, sign: str = "") -> str:
 
 
 def pool(rows: pl.DataFrame, *by: str) -> pl.DataFrame:
-    """Return means over points of rows that are alike in some columns and the method."""
+    """Return means over points of rows that agree in some columns and the method."""
     return (
         rows.group_by(*by, "method")
         .agg(

@@ -14,10 +14,9 @@ from compevo_core.errors import DataError
 
 LINE = "line"
 """The column that holds a row's number in its file or table, counted from 1."""
-BLANKS = (
-    *("", "?", "na", "n/a", "n/e", "n.a.", "nan", "nat", "<na>", "null", "(null)", "nil", "none"),
-    *("missing", "-", "--", ":", ".", "..", "\\n", "#n/a", "#null!", "#value!", "#div/0!"),
-)
+_WORDS = ("na", "n/a", "n/e", "n.a.", "nan", "nat", "<na>", "null", "(null)", "nil", "none")
+_SIGNS = ("", "?", "-", "--", ":", ".", "..", "\\n", "#n/a", "#null!", "#value!", "#div/0!")
+BLANKS = ("missing", *_WORDS, *_SIGNS)
 """Cells that say that there is no value, in small letters."""
 
 DecimalMark = Literal[".", ","]
@@ -31,7 +30,8 @@ _CURRENCY = r"\s*[$€£¥]\s*"
 _NEGATIVE = (
     rf"^(?:({_DIGITS})\s*[-\u2212]|[-\u2212]\s*({_DIGITS})|\((?:{_CURRENCY})?({_DIGITS})\))$"
 )
-_FLAGS = [*"*†‡bcefprsu", "(p)", "(e)", "(r)"]  # of statistics: estimated, provisional, revised
+# Of statistics: estimated, provisional, revised.
+_FLAGS = ["*", "†", "‡", "b", "c", "e", "f", "p", "r", "s", "u", "(p)", "(e)", "(r)"]
 _WHOLE = rf"{_NUMBER}\s*(?:$|{_UNIT[1:]})"
 _GROUP = rf"[{_THOUSANDS}](\d{{3}})"
 

@@ -138,11 +138,6 @@ class Fitted(Known):
             origins.setdefault(shift(first, later, apart), []).append(name)
         return origins
 
-    @property
-    def ended(self) -> list[str]:
-        """The series that ended before the others, and are not forecast."""
-        return sorted({*self.rows[SERIES]} - {*self.ends})
-
     def load_population(self, views: Sequence[WindowView]) -> CompEvoForecaster:
         """Load what was trained, with the news of some views."""
         config = read_config(self.run) if self.model is None else self.model.config
@@ -224,7 +219,7 @@ class Fitted(Known):
             return dataclasses.replace(self, rows=join_rows(self.rows, added))
         # What came is not changed by what was expected, up to the end of each series.
         ends = self.ends
-        known = pl.DataFrame({SERIES: [*ends], "end": [*ends.values()]})
+        known = pl.DataFrame({SERIES: list(ends), "end": list(ends.values())})
         later = added.join(known, on=SERIES).filter(pl.col(START) >= pl.col("end"))
         return dataclasses.replace(self, rows=join_rows(self.rows, later.drop("end")))
 

@@ -233,30 +233,28 @@ class Forecaster:
 
     def _know(self, df: Frame, future: Frame, news: Frame) -> Known:
         """Return what a table, columns known ahead, and news say."""
-        rows, form = self._read(df, future)
-        if self.totals:
-            rows, form = add_totals(rows, self.totals), dataclasses.replace(form, label="str")
-        return Known(rows=rows, form=form, articles=self._read_news(df, news, form.clock))
-
-    def _read(self, df: Frame, future: Frame) -> tuple[pl.DataFrame, TableForm]:
-        """Return the rows of a table, and of another with the columns known ahead, and the form."""
         if future is None:
-            return read_table(df, self, self.freq)
-        if not (self.ahead and self.known_at):
+            rows, form = read_table(df, self, self.freq)
+        elif not (self.ahead and self.known_at):
             raise ConfigError(
                 "future in a fit needs Forecaster(ahead=[...], known_at=...): the columns, and the "
                 "one of the time at which each row was known"
             )
-        plain = dataclasses.replace(self, ahead=(), known_at="")
-        rows, form = read_table(df, plain, self.freq)
-        words = (*form.words, *find_words(to_polars(future, self.time)[1], self.ahead))
-        form = dataclasses.replace(
-            form, ahead=tuple(self.ahead), known_at=self.known_at, words=words, ahead_apart=True
-        )
-        added = read_ahead(future, rows, form, self.series)
-        first = rows.group_by(SERIES).agg(first=pl.col(START).min())
-        added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first")).drop("first")
-        return join_rows(rows, added), form
+        else:
+            plain = dataclasses.replace(self, ahead=(), known_at="")
+            rows, form = read_table(df, plain, self.freq)
+            words = form.words + find_words(to_polars(future, self.time)[1], self.ahead)
+            form = dataclasses.replace(
+                form, ahead=tuple(self.ahead), known_at=self.known_at, words=words, ahead_apart=True
+            )
+            added = read_ahead(future, rows, form, self.series)
+            first = rows.group_by(SERIES).agg(first=pl.col(START).min())
+            added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first"))
+            rows = join_rows(rows, added.drop("first"))
+
+        if self.totals:
+            rows, form = add_totals(rows, self.totals), dataclasses.replace(form, label="str")
+        return Known(rows=rows, form=form, articles=self._read_news(df, news, form.clock))
 
     def _read_news(self, df: Frame, news: Frame, clock: Clock) -> pl.DataFrame:
         """Return the articles of a table's own words and of news beside it."""
@@ -608,7 +606,7 @@ class Forecaster:
         fit = self._fit_known(before, on_step)._fitted
 
         learnt = fit.scaler.mean
-        for name in sorted({*known.rows[SERIES]} - learnt.keys()):
+        for name in sorted(set(known.rows[SERIES]) - learnt.keys()):
             warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
         frames = known.list_frames(fit.spec)
         frames["series"] = _select(frames["series"], learnt)
@@ -688,7 +686,8 @@ class Forecaster:
             frames["series"] = _select(series, learnt)
             later = build_windows(select_later(fit.spec), **frames)
         views: list[WindowView] = []
-        left_out = dict.fromkeys(fit.ended, "it ended before the others")
+        ended = sorted(set(fit.rows[SERIES]) - fit.ends.keys())
+        left_out = dict.fromkeys(ended, "it ended before the others")
         for origin, names in fit.origins.items():
             frames["series"] = _select(series, names)
             built = build_views(fit.spec, **frames, origin_utc=origin)

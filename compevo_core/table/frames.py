@@ -122,7 +122,7 @@ def read_table(
     for argument, given in (("ahead", ahead), ("past", past), ("static", static)):
         if isinstance(given, str):
             raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
-    if value and len(names) == 2 and series not in names and not {time, value} <= {*names}:
+    if value and len(names) == 2 and series not in names and not {time, value} <= set(names):
         # The column of stamps comes first.
         is_stamp = {name: name == time or frame.schema[name].is_temporal() for name in names}
         time, value = sorted(names, key=lambda name: not is_stamp[name])
@@ -152,11 +152,9 @@ def read_table(
             raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
-    if label.dtype.is_float() and (label % 1 == 0).all():
-        label = label.cast(pl.Int64)  # 1.0 and 1 are one name
     rows = pl.DataFrame(
         {
-            SERIES: label.cast(pl.String),
+            SERIES: read_names(label),
             START: stamps,
             VALUE: _read_numbers(frame, value, "value") if value else None,
             **{
@@ -247,6 +245,13 @@ def _join_duplicates(
     raise DataError(
         f"{twice.height} rows share a stamp, the first {stamps[0]:%Y-%m-%d %H:%M} UTC: {remedy}"
     )
+
+
+def read_names(column: pl.Series) -> pl.Series:
+    """Return names of series as texts; 1.0 and 1 are one name."""
+    if column.dtype.is_float() and (column % 1 == 0).all():
+        column = column.cast(pl.Int64)
+    return column.cast(pl.String)
 
 
 def find_words(frame: pl.DataFrame, names: Sequence[str]) -> tuple[str, ...]:
@@ -346,7 +351,7 @@ def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.Da
     sums = []
     for total, names in totals.items():
         wanted = reach if list(names) == [ALL_SERIES] else reach.filter(pl.col(SERIES).is_in(names))
-        if missing := {*names} - {*wanted[SERIES], ALL_SERIES}:
+        if missing := set(names) - {*wanted[SERIES], ALL_SERIES}:
             raise DataError(
                 f"the total {total!r} has no part {min(missing)!r}; the series are "
                 f"{', '.join(reach[SERIES].sort()[:8])}: correct the totals"

@@ -23,16 +23,13 @@ from compevo_core.data.series import find_calendar_step
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn
 
-_DATES = (
-    *("%Y-%m-%d", "%Y/%m/%d", "%Y%m%d", "%Y-%j", "%G-W%V-%u", "%d %B %Y"),
-    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y"),
-    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%y/%m/%d", "%d-%m-%y", "%m-%d-%y", "%y-%m-%d"),
-)
+_YEAR_FIRST = ("%Y-%m-%d", "%Y/%m/%d", "%Y%m%d", "%Y-%j", "%G-W%V-%u")
+_YEAR_LAST = ("%d %B %Y", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y")
+_SHORT_YEAR = ("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%y/%m/%d", "%d-%m-%y", "%m-%d-%y", "%y-%m-%d")
+_DATES = _YEAR_FIRST + _YEAR_LAST + _SHORT_YEAR
 _TIMES = ("", " %H:%M", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p")
-FORMATS = (
-    *("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M"),
-    *(date + time for date in _DATES for time in _TIMES),
-)
+_WITH_T = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M")
+FORMATS = _WITH_T + tuple(date + time for date in _DATES for time in _TIMES)
 """Formats that are tried, without an offset; those that begin with the year are unambiguous."""
 
 ISO = tuple(form for form in FORMATS if form.startswith("%Y-%m"))
@@ -195,9 +192,7 @@ def read_stamps(
     of the part before it. ``by`` names the series, where the rows of several are in one table;
     ``repeated_hour`` says which hour a stamp is in that comes once where it could come twice.
     """
-    text = pl.col("_text")
     parts = _parse_cells(column, (time_format,) if time_format else ISO)
-    parts = parts.add(_offset=pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1)))
     parts.raise_if(
         pl.col(LOCAL).is_null(),
         f"is not a stamp as {time_format or 'ISO 8601, such as 2024-03-31 02:30'}",
@@ -271,19 +266,28 @@ def _drop_end(text: pl.Expr) -> pl.Expr:
 
 
 def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
-    """Return a column with its cells in usual letters (``_text``) and as datetimes (``_local``)."""
-    text = strip_offset(pl.col("_text"))
-    parts = column.add(_text=_drop_end(column.text))
-    top = parts.table.head(_LOOKED_AT)
-    seen = top.select(parse_walls(text, (form,)).alias(form) for form in formats)
+    """Return a column with its cells as datetimes (``_local``) and their offsets (``_offset``)."""
+    text = pl.col("_text")
+    local = strip_offset(text)
+    # Series share their stamps: each is read once.
+    cells = column.table.select(column.name).unique(maintain_order=True)
+    cells = cells.with_columns(_text=_drop_end(column.text))
+    walls = {form: parse_walls(local, (form,)) for form in formats}
+    seen = cells.head(_LOOKED_AT).select(**walls)
 
     # Most files write all stamps in one usual way, which is five times faster to read.
     usual = [form for form in formats if seen[form].count()]
-    if usual:
-        parts = parts.add(_local=parse_walls(text, usual))
-        if not parts.table[LOCAL].null_count():
-            return parts
-    return parts.add(_text=spell(column)).add(_local=parse_walls(text, formats))
+    read = cells.with_columns(_local=parse_walls(local, usual)) if usual else cells
+    if not usual or read[LOCAL].null_count():
+        spelled = cells.with_columns(_text=spell(column))
+        read = spelled.with_columns(_local=parse_walls(local, formats))
+
+    offset = pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1))
+    read = read.select(column.name, LOCAL, _offset=offset)
+    table = column.table.join(
+        read, on=column.name, how="left", nulls_equal=True, maintain_order="left"
+    )
+    return replace(column, table=table)
 
 
 def _count_from_1970(milliseconds: pl.Expr) -> pl.Expr:
@@ -415,9 +419,8 @@ def read_on_clock(
 
     Arguments as of :func:`read_stamps`.
     """
-    clock = read_zone(zone)
-    if isinstance(clock, timezone):
-        instant = (pl.col(LOCAL) - clock.utcoffset(None)).dt.replace_time_zone("UTC")
+    if (offset := read_zone(zone).utcoffset(None)) is not None:
+        instant = (pl.col(LOCAL) - offset).dt.replace_time_zone("UTC")
         return parts.table.select(instant).to_series(), 0
 
     earlier, later = (
@@ -431,6 +434,8 @@ def read_on_clock(
         "if the stamps keep standard time all year, set time_zone to its offset (compevo init "
         f"--zone={name_standard_offset(zone)})",
     )
+    if not parts.table.select((pl.col("_early") != pl.col("_late")).any()).item():
+        return parts.table["_early"].dt.convert_time_zone("UTC"), 0
 
     # The first row of a repeated stamp is the earlier hour, the second the later one; the other way
     # round in a file whose newest row comes first.

@@ -142,29 +142,29 @@ def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> Calib
         halves = split_by_time([example.view for example in val_examples])
         blend_AH = np.broadcast_to(fit_blend(judged, *halves), blend_AH.shape).copy()
 
+    calibration = model.calibration
+    calibration.override_A.fill(0.0)
     blended_ABH = forecasts.blend(blend_AH)
-    learnt = aggregate_error(blended_ABH, weights_BA, forecasts.truth_BH)
-    if config.selection.online:
-        # Online weights are judged by a rolling backtest over validation.
-        backtest = backtest_validation(model, forecasts, blend_AH, val_examples, weights_BA)
-        learnt = float(mean_errors(backtest.mixture_NH, backtest.truth_NH))
-    if config.has_agents or not config.selection.online:
-        guard, override_A, sealed = _choose_fallback(
-            forecasts, blended_ABH, learnt, is_joint=is_joint
-        )
-    else:
-        # Whichever method was best in hindsight is seldom the best later: methods stay mixed.
-        guard, override_A, sealed = "none", np.zeros(agents), learnt
+    backtest = backtest_validation(model, forecasts, blend_AH, val_examples, weights_BA)
+    sealed = aggregate_error(blended_ABH, weights_BA, forecasts.truth_BH)
+    if config.selection.online:  # such weights are judged by the backtest
+        sealed = float(mean_errors(backtest.mixture_NH, backtest.truth_NH))
 
+    # Whichever method was best in hindsight is seldom the best later: methods stay mixed.
+    guard: Fallback = "none"
+    if config.has_agents or not config.selection.online:
+        guard, calibration.override_A[:], sealed = _choose_fallback(
+            forecasts, blended_ABH, sealed, is_joint=is_joint
+        )
     # If no weighting is as good as the best base model, that is sealed without any correction.
     if guard == "prior":
         blend_AH = np.zeros_like(blend_AH)
+    if guard != "none":  # all of validation is weighed by the fallback
+        backtest = backtest_validation(model, forecasts, blend_AH, val_examples, weights_BA)
 
-    calibration = model.calibration
     calibration.blend_AH[:] = blend_AH
-    calibration.override_A[:] = override_A
     calibration.best_prior.fill(int(prior_A.argmin()))
-    model.experience = backtest_validation(model, forecasts, blend_AH, val_examples, weights_BA)
+    model.experience = backtest
     return CalibrationReport(
         windows=len(val_examples),
         prior_mae=float(prior_A.min()),

@@ -105,6 +105,7 @@ def _list_keys(config: RunConfig) -> list[PriorKey]:
     ]
 
 
+@dataclasses.dataclass(eq=False)
 class RefitMemory:
     """All windows with a known truth, and the end of the newest one at the last fit.
 
@@ -112,25 +113,18 @@ class RefitMemory:
     due ``days`` days after the last one, and only a fit reads the windows.
     """
 
-    def __init__(
-        self,
-        days: int,
-        read: Callable[[], WindowSet],
-        fitted_utc: datetime,
-        added: Sequence[Window] = (),
-    ) -> None:
-        self.days = days
-        self.fitted_utc = fitted_utc
-        self._read = read
-        self._added = added  # after those that are read; a set of windows costs its whole length
+    days: int
+    read: Callable[[], WindowSet]
+    fitted_utc: datetime
+    added: Sequence[Window] = ()  # after those that are read; a set costs its whole length
 
     @property
     def windows(self) -> WindowSet:
         """All windows with a known truth, as windows of the train split."""
-        known = self._read()
-        if self._added:
-            known = WindowSet([*known, *release_windows(self._added)], dataset=known.dataset)
-        self._read, self._added = (lambda: known), ()
+        known = self.read()
+        if self.added:
+            known = WindowSet([*known, *release_windows(self.added)], dataset=known.dataset)
+        self.read, self.added = (lambda: known), ()
         return known
 
     def add(self, windows: Sequence[Window]) -> bool:
@@ -139,7 +133,7 @@ class RefitMemory:
         It is due when the newest one ended so many days after the newest one of the last fit.
         """
         # A new list: copies of this memory share the old one.
-        self._added = [*self._added, *windows]
+        self.added = [*self.added, *windows]
 
         newest_utc = max(window.view.end_utc for window in windows)
         if newest_utc - self.fitted_utc < timedelta(days=self.days):
@@ -162,7 +156,7 @@ class RefitMemory:
 
     def resume(self, observed: Sequence[Window], fitted_utc: datetime) -> Self:
         """Return the memory after windows that were observed before; the last fit was then."""
-        return type(self)(self.days, self._read, fitted_utc, [*self._added, *observed])
+        return dataclasses.replace(self, fitted_utc=fitted_utc, added=[*self.added, *observed])
 
 
 @dataclasses.dataclass
@@ -358,7 +352,9 @@ def make_examples(
     # alike in the loss.
     return [
         ForecastExample(
-            window.view, *(scaler.scale(of, window.view.entity) for of in (priors_PH, window.y))
+            window.view,
+            scaler.scale(priors_PH, window.view.entity),
+            scaler.scale(window.y, window.view.entity),
         )
         for window, priors_PH in zip(windows, priors_NPH, strict=True)
     ]

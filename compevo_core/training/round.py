@@ -294,7 +294,7 @@ class RoundTrainer:
         # Filled up with the played logic: forecasts of all agents stand in one tensor.
         longest = max(map(len, best))
         return [
-            [*row, *[logic] * (longest - len(row))]
+            row + [logic] * (longest - len(row))
             for row, logic in zip(best, state.logics, strict=True)
         ]
 

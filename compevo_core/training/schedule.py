@@ -233,7 +233,9 @@ def count_work_left(
 
     Each of ``validate_every`` rounds, if any, is followed by a validation, and so is the last.
     """
-    numbers = [*range(done, rounds), *(range(rounds) if refits else ())]
+    numbers = list(range(done, rounds))
+    if refits:
+        numbers += range(rounds)
     rewriting = sum(schedule.rewrites(number) for number in numbers)
     ends = range(done + 1, rounds + 1) if validate_every else ()
     return Counter(

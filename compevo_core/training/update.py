@@ -148,7 +148,7 @@ def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[st
     """
     gates, fusion = model.gate_parameters(), model.fusion_parameters()
     forecasting = [*model.adapter_parameters(), *model.head_parameters()]
-    policy = [*model.policy_adapter_parameters()]
+    policy = list(model.policy_adapter_parameters())
     groups = [(forecasting, optim.forecast_lr), (policy, optim.policy_lr)]
     if optim.fusion_lr is None:
         forecasting += gates

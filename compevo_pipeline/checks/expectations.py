@@ -78,7 +78,7 @@ def run_suites(
 
 
 class _Deferred(ModuleType):
-    """Stands for a module that is imported when something of it is used."""
+    """A placeholder of a module that is imported when something of it is used."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - anything that the module has
         if sys.modules.get(self.__name__) is self:

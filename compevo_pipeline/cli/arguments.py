@@ -87,8 +87,8 @@ def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
         try:
             parsed[name] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError as error:
-            # What begins like a list or table is meant as one: as text it would be refused later,
-            # by a message about a type.
+            # A value that begins like a list or table is meant as one: as text it would be refused
+            # later, with a message about its type.
             if text.startswith(("[", "{")):
                 raise ConfigError(
                     f"--set {name}: {text} is not TOML ({error}); put texts in double quotes and "
@@ -110,7 +110,7 @@ def resolve_config(preset: str, changes: Sequence[str] | None) -> "RunConfig":
 
 
 def show_progress(text: str, *, err: bool = False) -> None:
-    """Show how far a command is: on one line of a terminal that is rewritten, else line by line.
+    """Show how far a command is: on one rewritten line of a terminal, otherwise line by line.
 
     An empty text ends the line. With ``err`` standard output is kept for the command's result.
     """
@@ -122,14 +122,14 @@ def show_progress(text: str, *, err: bool = False) -> None:
 
 
 def show_counts(counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Print what was read of each feed, a line a feed, and nothing of what there was none."""
+    """Print the counts of each feed that gave something, one line per feed."""
     for feed, kinds in counts.items():
         found = [f"{count:,} {what}" for what, count in kinds.items() if count]
         typer.echo(f"{feed}: {', '.join(found)}")
 
 
 def show_steps(text: str) -> None:
-    """Show progress on standard error where that is a terminal, and nothing elsewhere."""
+    """Show progress on standard error if that is a terminal."""
     if sys.stderr.isatty():
         show_progress(text, err=True)
 
@@ -138,7 +138,7 @@ class ProgressLines(logging.Handler):
     """Shows what is logged as progress, on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a line in the place of the one before."""
+        """Show a line in place of the previous one."""
         show_progress(record.getMessage(), err=True)
 
 

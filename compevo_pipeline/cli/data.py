@@ -257,7 +257,7 @@ def backfill(
 def accept(dataset: Annotated[str, typer.Argument(help="Data set.")]) -> None:
     """Accept waiting changes of known values.
 
-    The next run of the source applies them. Changes wait where a file removes or changes many known
+    The next run of the source applies them. Changes wait if a file removes or changes many known
     values. Look at them first, on the page of the data set's series in the UI. If you do nothing, a
     fetch half a day later confirms them.
     """
@@ -282,8 +282,8 @@ def rebuild(
 ) -> None:
     """Rebuild series, news and embeddings from the stored raw files.
 
-    For stores that are lost or damaged (delete those first). Stored rows stay, nothing is
-    fetched, and the ledger is not needed.
+    For stores that are lost or damaged (delete them first). Stored rows stay, nothing is fetched,
+    and the ledger is not needed.
     """
     from compevo_core.config.run import RunConfig
     from compevo_core.errors import ConfigError

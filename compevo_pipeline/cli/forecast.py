@@ -2,7 +2,7 @@
 
 What belongs here: finding the record, and printing it in at most 80 columns. What does not: how a
 day is forecast (``work.next_day``), the numbers (``compevo_core.forecast``). Names of series and
-titles come from data: what a terminal would not print is replaced.
+titles come from data: characters that a terminal would not print are replaced.
 """
 
 import json
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 def render_forecast(issued: "IssuedForecast", data: str) -> str:
     """Return the forecast as a table, a line for each series, below what the columns mean.
 
-    ``data`` says what it was made of, as ``describe_data`` does.
+    ``data`` states what it was made of, as ``describe_data`` does.
     """
     from compevo_core.report.tomorrow import day_table
 
@@ -100,7 +100,7 @@ def refit(
 ) -> None:
     """Learn all past days again after an upgrade.
 
-    No nightly run has to then. Meanwhile the nightly runs use what the previous version has learnt.
+    This spares the nightly runs the work. Meanwhile they use what the previous version has learnt.
     """
     from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.work.next_day import renew_state
@@ -334,7 +334,7 @@ def explain(
 def find_record(
     root: Path, day: date, known_to: Known | None
 ) -> tuple["IssuedForecast", Path] | None:
-    """Return the forecast of a day that fits and knew most, and its folder; None without any.
+    """Return the matching forecast of a day with the latest cutoff, and its folder, or None.
 
     ``day`` is on the market's clock; without ``known_to`` either kind fits.
     """

@@ -79,7 +79,7 @@ def run(
     hide_notices()
     disable_progress_bars()
     ensure_dagster_home()
-    # Its import wires the graph, and Dagster gives notices about that.
+    # Its import wires the graph, about which Dagster gives notices.
     from compevo_pipeline.definitions import build_defs
 
     settings = Settings.from_environment()
@@ -89,10 +89,10 @@ def run(
     try:
         failures = run_job((build or build_defs)(settings), name, dataset, day)
     except StorageError as error:
-        # No sensor runs that could tell it. The command itself prints the error.
+        # No sensor runs that could report it. The command itself prints the error.
         silent = logging.Logger(__name__)
         silent.addHandler(logging.NullHandler())
-        # What a destination does not take is sent by the next call.
+        # Alerts that a destination does not take are sent by the next call.
         with contextlib.suppress(SourceTransient):
             tell(settings, [Alert(fault="records", text=str(error))], utc_now().date(), silent)
         raise
@@ -113,7 +113,7 @@ def run(
 
 
 def show_forecast(deployment: "Deployment", dataset: str, day: date | None) -> "IssuedForecast":
-    """Print and return the forecast of a day, which is issued where it was not.
+    """Print and return the forecast of a day, which is issued unless it was before.
 
     ``day`` is None for the newest one.
     """

@@ -26,7 +26,7 @@ def publish(
 ) -> None:
     """Write the sealed forecasts, scores and a page as a static site.
 
-    It holds their chains of hashes, too. Whoever has the site can check with `compevo verify
+    It holds their chains of hashes, too. Anyone with the site can check with `compevo verify
     --folder FOLDER/issued` that it is intact; its history, for example as a git branch, shows when
     each forecast was made.
     """
@@ -40,7 +40,7 @@ def publish(
 
 log = logging.getLogger(__name__)
 
-PROBE_ENCODER = "packaged:minilm"  # encoder of the headlines where no run names one
+PROBE_ENCODER = "packaged:minilm"  # encoder of the headlines if no run names one
 ERRORS = (
     ("mae", "MAE"),
     ("rmse", "RMSE"),
@@ -57,7 +57,7 @@ class EvaluatedRuns:
 
     runs: list[Path]
     windows: Path
-    news: Path | None  # None where no run reads any
+    news: Path | None  # None if no run reads any
     results: Path
     experiment: str
 
@@ -91,7 +91,7 @@ def find_evaluated_run(
 
 
 def render_scores(rows: "pl.DataFrame") -> str:
-    """Return pooled errors by method, least first, a table a test set: the mean over seeds."""
+    """Return pooled errors by method, least first, a table per test set: the mean over seeds."""
     import polars as pl
 
     from compevo_core.evaluation.result_rows import POOLED
@@ -140,7 +140,7 @@ def evaluate(
     arguments.log_progress(log)
     chosen = find_evaluated_run(dataset, results, experiment)
     typer.echo(render_scores(score_runs(chosen, COMPEVO, split, subset, every, seeds)))
-    # What validation chose, never what the scored windows say.
+    # Validation's choice, never a choice by the scored windows.
     choice = read_model_manifest(chosen.runs[0]).get("choice")
     advice = f"Which method to use: compevo fit {dataset} --method auto lets validation choose"
     if choice is not None:
@@ -160,7 +160,7 @@ def score_runs(
 ) -> "pl.DataFrame":
     """Score runs of one method and all baselines, and write rows and tests; return the rows.
 
-    ``change_windows`` is what the method reads in place of the windows; the rest is as in the
+    ``change_windows`` returns the windows that the method reads instead; all else is as in the
     options of ``compevo evaluate``.
     """
     import polars as pl

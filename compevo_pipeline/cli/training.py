@@ -36,8 +36,8 @@ def fit(
     fitted: Annotated[
         Path | None,
         typer.Option(
-            help="CSV or Parquet file to write: how validation was forecast, by what train alone "
-            "taught, and its values."
+            help="CSV or Parquet file to write: forecasts of validation by a fit on only train, "
+            "and the true values."
         ),
     ] = None,
 ) -> None:
@@ -86,7 +86,7 @@ def fit(
     news = read_news(deployment, plan.config.encoder, windows.views(), log=log)
     name = make_run_name(plan.label, plan.config, windows)
     if not is_preset:
-        # Its fit, and its forecasts of validation: a part of what the choice did.
+        # Its fit, and its forecasts of validation: a part of the choice's work.
         most = format_duration(time.monotonic() - started)
         at_most = f", at most about {most} left" if plan.sentence else ""
         arguments.show_progress(f"training {plan.name} on train and validation{at_most}")
@@ -112,7 +112,7 @@ def fit(
 def _make_current(
     deployment: "Deployment", windows: "WindowSet", run: Path, fitted: Path | None
 ) -> None:
-    """Let a data set be forecast by a run, and tell Dagster what was made on the way.
+    """Let a run forecast a data set, and report to Dagster what was made on the way.
 
     ``fitted`` is the file of its forecasts of validation.
     """
@@ -147,7 +147,7 @@ def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "W
     from compevo_pipeline.work.source_coverage import NEWS
     from compevo_pipeline.work.stored_windows import cut_windows, write_windows
 
-    # A user's own data set brings the articles that its windows hold.
+    # A user's own data set has the articles that its windows hold.
     has_own_news = bool(deployment.registry[dataset].spec.news_source)
     for name in [dataset] if has_own_news else [dataset, NEWS]:
         arguments.show_progress(f"reading {name}")
@@ -178,7 +178,7 @@ def _prepare_windows(deployment: "Deployment", dataset: str, encoder: str) -> "W
     without = set(windows.manifest["series"]) - {view.series_id for view in windows.views()}
     if without:
         typer.echo(
-            f"left out: {', '.join(sorted(without))}, as no whole window of theirs lies in train; "
+            f"left out: {', '.join(sorted(without))}, as none of their whole windows is in train; "
             "set later days in [splits], or a shorter look-back"
         )
     return windows

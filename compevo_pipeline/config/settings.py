@@ -161,7 +161,7 @@ class Settings(BaseModel):
     news_queries: _Folder | None = _variable(
         None,
         "the packaged `queries.toml`",
-        "TOML file that says which of GDELT's news is kept, and how much is fetched a refresh",
+        "TOML file that says which of GDELT's news is kept, and how much each refresh fetches",
     )
     pems_user: str = Field(
         default="",
@@ -375,7 +375,7 @@ def process_rank() -> tuple[int, int, int]:
 
 
 def has_dagster_home() -> bool:
-    """Return whether there are records of Dagster that a command should tell what it made."""
+    """Return whether there are records of Dagster to which a command should report its result."""
     return bool(os.environ.get("DAGSTER_HOME"))
 
 

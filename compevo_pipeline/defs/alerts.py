@@ -1,7 +1,7 @@
-"""Sensors that tell an operator of faults: failed runs, failed checks, no forecast, silent sources.
+"""Sensors that report faults: failed runs, failed checks, no forecast, silent sources.
 
 What belongs here: looking at Dagster's records, the issued forecasts and the ledger. What does not:
-sending, and once a day (``work.alerts``), the checks themselves (``defs.asset_checks``).
+sending them once a day (``work.alerts``), the checks themselves (``defs.asset_checks``).
 
 The deadline is a sensor of its own: it fires although the refresh failed or never ran.
 """
@@ -29,7 +29,7 @@ from compevo_pipeline.work.next_day import Origin
 TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, NEWS_CHANGE, FREE_SPACE})
 """Checks that only warn, but whose failures are worth an alert."""
 
-CHECKS = "tell_failed_checks"  # each code location tells of its own
+CHECKS = "tell_failed_checks"  # each code location reports its own
 
 _SECONDS = 60
 _HOUR = 3600
@@ -51,7 +51,7 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         minimum_interval_seconds=_SECONDS,
         monitor_all_code_locations=True,
         default_status=status,
-        description="Tells of a run that failed and is not started again by itself.",
+        description="Reports a run that failed and is not started again by itself.",
     )
     def failed_runs(context: dg.RunFailureSensorContext) -> None:
         if context.dagster_run.tags.get("dagster/will_retry") != "true":
@@ -60,7 +60,7 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     @sensor(
         name=CHECKS,
         description=(
-            "Tells of asset checks that failed as errors, drift, coverage, old data, news that "
+            "Reports asset checks that failed as errors, drift, coverage, old data, news that "
             "moves a forecast far, a full disk."
         ),
     )
@@ -68,11 +68,11 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         since = float(context.cursor or (clock() - _FIRST_LOOK).timestamp())
         repository = context.repository_def
         keys = list(repository.asset_graph.asset_check_keys) if repository is not None else []
-        # The records of all runs cannot be read in order where each has a file of its own (SQLite).
+        # The records of all runs cannot be read in order if each has a file of its own (SQLite).
         newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         found = [record.event for record in newest.values() if record.event is not None]
         events = [event for event in found if event.timestamp > since]
-        # Told before the cursor moves: what could not be told is looked at again.
+        # Sent before the cursor moves: an alert that could not be sent is looked at again.
         outcome = send(context, _describe_checks(events))
         context.update_cursor(str(max([since, *(event.timestamp for event in events)])))
         return outcome
@@ -80,8 +80,8 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     @sensor(
         name="tell_late_forecast",
         description=(
-            "Tells at the deadline of a data set's night that its forecast was not issued, "
-            "whatever became of the refresh."
+            "Reports at the deadline of a data set's night that its forecast was not issued, "
+            "even if the refresh never ran."
         ),
     )
     def late_forecast(context: dg.SensorEvaluationContext) -> dg.SkipReason:
@@ -91,7 +91,7 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         name="tell_failing_sources",
         minimum_interval_seconds=_HOUR,
         description=(
-            f"Tells of a source that failed {NIGHTS} nights in a row, of its recovery, and of a "
+            f"Reports a source that failed {NIGHTS} nights in a row, its recovery, and a "
             "name in COMPEVO_SCHEDULES that starts nothing."
         ),
     )
@@ -126,7 +126,7 @@ def _describe_run(context: dg.RunFailureSensorContext) -> Alert:
 
 
 def _describe_checks(events: Iterable[dg.EventLogEntry]) -> Iterator[Alert]:
-    """Tell of checks that failed, of warnings only those in ``TOLD_WARNINGS``."""
+    """Report checks that failed; of warnings, only those in ``TOLD_WARNINGS``."""
     for entry in events:
         event = entry.dagster_event
         data = event.event_specific_data if event is not None else None
@@ -143,7 +143,7 @@ def _describe_checks(events: Iterable[dg.EventLogEntry]) -> Iterator[Alert]:
 def _describe_sources(
     since: Mapping[str, str], failing: Mapping[str, str], answering: Collection[str]
 ) -> Iterator[Alert]:
-    """Tell of sources that have failed since a day: that they still do, or answer again."""
+    """Report sources that have failed since a day: that they still do, or answer again."""
     for source, first in since.items():
         if source in failing:
             text = (
@@ -161,7 +161,7 @@ def _market_time(clock: Clock) -> datetime:
 
 
 def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Alert]:
-    """Tell of forecasts that were not issued by the deadline of their night, whatever ran."""
+    """Report forecasts that were not issued by the deadline of their night."""
     for declared in (deployment.registry[name] for name in deployment.registry):
         spec, night = declared.spec, declared.night
         is_on = deployment.settings.default_status(spec.name) == "RUNNING"
@@ -169,7 +169,7 @@ def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Aler
             continue
         at = now.astimezone(ZoneInfo(night.zone))
         begun = datetime.combine(at, night.at, at.tzinfo)
-        # A deadline may lie after midnight.
+        # A deadline may be after midnight.
         begun -= timedelta(days=begun > at)
         due = datetime.combine(begun, night.deadline, at.tzinfo)
         due += timedelta(days=due < begun)

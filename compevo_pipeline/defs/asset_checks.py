@@ -2,11 +2,10 @@
 
 What belongs here: binding rules to assets, and what a failure blocks. What does not: the rules
 (``checks``, ``compevo_core.evaluation.leakage``, ``compevo_core.evaluation.issued_scores``,
-``work.next_day``), the checks that an asset makes of itself while it runs
-(``defs.assets.evaluation``).
+``work.next_day``), the checks that an asset makes while it runs (``defs.assets.evaluation``).
 
 A blocking check that fails keeps everything downstream from running. Alarms only warn: a forecast
-that got worse is still the one there is.
+that got worse is still the only one.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -64,7 +63,7 @@ from compevo_pipeline.work.source_coverage import NEWS
 from compevo_pipeline.work.stored_windows import read_windows
 
 DATA_AGE = "data_age"
-"""Age of the newest value. When the asset ran last is the concern of its freshness policy."""
+"""Age of the newest value. The asset's freshness policy watches when it ran last."""
 
 TIME = "time"
 PROFILE = "daily_profile"
@@ -75,28 +74,26 @@ DRIFT, COVERAGE, INPUTS, NEWS_CHANGE = "drift", "coverage", "next_inputs", "news
 
 SERIES_DESCRIPTIONS = {
     "schema": "Columns, types, flags and required values follow the series contract.",
-    "grid": "Every stamp lies on the data set's grid.",
-    "units": "Every variable is in the unit its name says.",
-    "gaps": "Few values are missing where the series was collected at all.",
-    "duplicates": "One row a series, variable and time.",
-    "ranges": "Values lie within what is physically or economically possible.",
-    TIME: "No value has a time later than two days from now.",
+    "grid": "Every stamp is on the data set's grid.",
+    "units": "Every variable is in the unit that its name states.",
+    "gaps": "Few values are missing on days on which the series was collected.",
+    "duplicates": "One row per series, variable and time.",
+    "ranges": "Values are within what is physically or economically possible.",
+    TIME: "No value has a time more than two days from now.",
     PROFILE: "The days do not come an hour earlier or later than the weeks before.",
     DATA_AGE: "In live mode, no series is older than the source's rhythm allows.",
-    KNOWN: "No file asks to take away or change many known values, which stay until confirmed.",
+    KNOWN: "No file would remove or change many known values, which stay until confirmed.",
 }
 NEWS_DESCRIPTIONS = {
     "available_when_known": "No article is marked available before it was published or seen.",
     ONE_ROW: "Each address is stored once.",
     "has_title": "Every article has a headline to read.",
-    TIME: "No article is from the future, or from before there was a web.",
-    EVERY_DAY: "No day between days of news is without any.",
+    TIME: "No article is from the future, or older than the web.",
+    EVERY_DAY: "No day without articles inside the stored period.",
     DATA_AGE: "In live mode, the newest article is not older than two days.",
 }
 WINDOW_DESCRIPTIONS = {
-    "splits_disjoint": (
-        "No target step is in two splits; one horizon lies between a split and the next."
-    ),
+    "splits_disjoint": ("No target step is in two splits; splits are at least one horizon apart."),
     "no_shared_windows": (
         "No test or inference window is also a train window, by id or by numbers."
     ),
@@ -105,23 +102,21 @@ WINDOW_DESCRIPTIONS = {
     ),
 }
 FORECAST_DESCRIPTIONS = {
-    DRIFT: (
-        "The error has not grown beside the published forecast's: self-starting CUSUM over days."
-    ),
-    COVERAGE: "The 80 % band of the last 28 days covers what days as binomial trials allow.",
+    DRIFT: ("The error has not grown relative to the published forecast's (self-starting CUSUM)."),
+    COVERAGE: "Coverage of the 80 % band over 28 days is within its binomial 95 % range.",
     INPUTS: "In live mode, values, published forecast and news suffice for the next forecast.",
     NEWS_CHANGE: (
-        "News moves the newest forecast no further from the same one without news than is usual."
+        "News moves the newest forecast no further than usual from the same one without news."
     ),
 }
 
 WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, KNOWN, EVERY_DAY, *FORECAST_DESCRIPTIONS})
-"""Checks that warn and do not block: their cause may lie with the publisher."""
+"""Checks that warn and do not block: the publisher may be their cause."""
 
 MAX_NEWS_AGE = timedelta(days=2)
 
 _NOT_OF_DATA = frozenset({DATA_AGE, KNOWN})
-"""Checks that judge more than what is stored; all others judge the same data alike."""
+"""Checks that judge more than stored data; all others judge equal data alike."""
 _CHECKS_CODE = (
     *("compevo_core/data", "compevo_core/evaluation/leakage.py", "compevo_pipeline/checks"),
     *("compevo_pipeline/defs/asset_checks.py", "compevo_pipeline/sources"),
@@ -133,7 +128,7 @@ _SHOWN_SERIES = 5
 _KNOWN_AT = ("published_at", "seen_at")
 _MAX_DESCRIPTION_CHARACTERS = 1000
 _HOUR = timedelta(hours=1)
-_USUAL_DAYS = 28  # forecasts before, which say how far news moves one as a rule
+_USUAL_DAYS = 28  # earlier forecasts, which show how far news usually moves one
 _TIMES_USUAL = 2.0
 
 
@@ -163,7 +158,7 @@ def _build_checks(
 ) -> dg.AssetChecksDefinition:
     """Return the checks of an asset as one step: the data is read once for all of them.
 
-    Where ``identify`` tells the judged data from others, what passed is not judged again.
+    If ``identify`` identifies the judged data, data that passed is not judged again.
     """
 
     @dg.multi_asset_check(
@@ -246,7 +241,7 @@ def _judge_articles(
         "has_title": pl.col("title").fill_null("").str.strip_chars() == "",
         TIME: ~is_in_time(now),
     }
-    # A month without articles is not read, so that there may be nothing to put together.
+    # A month without articles is not read, so there may be nothing to concatenate.
     empty = store.read_newest(0).select("url", "available_at")
     broken = {name: empty for name in conditions if name in names}
     for since, until in store.list_months() if broken else ():
@@ -273,14 +268,14 @@ def _judge_articles(
 
 
 def _judge_rows(name: str, broken: pl.DataFrame, total: int) -> CheckOutcome:
-    """Pass where no row is broken; otherwise show the first one."""
+    """Pass if no row is broken; otherwise show the first one."""
     first = f", first {', '.join(map(str, broken.row(0)))}" if broken.height else ""
     text = f"{broken.height} of {total} rows break the rule{first}"
     return CheckOutcome(name, broken.is_empty(), text, {"rows": total, "broken": broken.height})
 
 
 def judge_known_values(workspace: Deployment, dataset: str) -> CheckOutcome:
-    """Say what waits to change known values, and count the changes that were recorded."""
+    """Say which changes of known values wait, and count the changes that were recorded."""
     changes = workspace.series_store().read_changes(dataset)
     counts = {kind.value: changes.filter(kind=kind.value).height for kind in ChangeKind}
     waiting = changes.filter(kind=ChangeKind.WAITING.value)
@@ -293,15 +288,15 @@ def judge_series_age(
 ) -> CheckOutcome:
     """Compare the age of the newest value of every live series with a limit.
 
-    A region, currency or sensor that goes silent is seen while the others live. One that has been
-    silent for a month more has ended.
+    A region, currency or sensor that goes silent is noticed even if the others continue. After
+    another silent month it has ended.
     """
     values = frame.filter(pl.col("value").is_not_null())
     outcome = judge_data_age(values["start_utc"].max(), limit, workspace, now)
     if workspace.data_mode is not Mode.LIVE:
         return outcome
 
-    # Files hold series that nobody publishes any more: what came live once must go on coming.
+    # Files hold series that are no longer published: only those that came live must continue.
     newest = (
         values.filter(pl.col("source").str.starts_with(_LIVE_PREFIX))
         .group_by("series_id", "variable")
@@ -331,10 +326,10 @@ def judge_series_age(
 def judge_data_age(
     newest: object, limit: timedelta, workspace: Deployment, now: datetime
 ) -> CheckOutcome:
-    """Compare the age of the newest row, None where there is none, with a limit.
+    """Compare the age of the newest row (None without any) with a limit.
 
     Files on disk do not age, so only live mode can fail. A run on other data in a live deployment
-    does not pass either: nothing clears a warning but live data that are young enough.
+    does not pass either: only live data that are new enough clear a warning.
     """
     age = now - newest if isinstance(newest, datetime) else None
     is_live = workspace.data_mode is Mode.LIVE
@@ -344,7 +339,7 @@ def judge_data_age(
     if workspace.is_aside:
         note += ": this run did not read the data of the deployment; run the check in live mode"
     numbers = {
-        # -1 stands for no row at all: metadata has no null number.
+        # -1 means no row at all: metadata has no null number.
         "age_hours": round(age / _HOUR, 1) if age is not None else -1.0,
         "limit_hours": limit / _HOUR,
     }
@@ -354,7 +349,7 @@ def judge_data_age(
 def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
     """Return the leakage checks of a windows asset.
 
-    They read the stored frames again instead of trusting what the windows say of themselves.
+    They read the stored frames again instead of trusting the windows.
     """
 
     def judge(workspace: Deployment, _: datetime, names: Collection[str]) -> Iterator[CheckOutcome]:
@@ -404,8 +399,7 @@ def _build_forecast_checks(spec: DatasetSpec) -> dg.AssetChecksDefinition:
 def select_disjoint(rows: pl.DataFrame, span: timedelta) -> pl.DataFrame:
     """Return the rows of forecasts that share no step, from the first day on.
 
-    The alarms count days as draws of their own: of forecasts over 48 days that are issued daily, 47
-    days are the same.
+    The alarms count days as separate draws, but daily forecasts of 48 days share 47 of them.
     """
     chosen: list[date] = []
     for day in rows["day"].unique().sort():
@@ -415,8 +409,8 @@ def select_disjoint(rows: pl.DataFrame, span: timedelta) -> pl.DataFrame:
 
 
 def judge_drift(rows: pl.DataFrame) -> CheckOutcome:
-    """Look for a growth of the errors, at each instant that forecasts know to."""
-    # Where nobody publishes a forecast, persistence says how hard a day was.
+    """Look for a growth of the errors, for each cutoff of forecasts."""
+    # Without a published forecast, persistence shows how hard a day was.
     reference = PUBLISHED if PUBLISHED in rows["method"] else PERSISTENCE
     drifts = {str(known): find_drift(rows, known, reference) for known in KnownTo}
     texts = [
@@ -430,7 +424,7 @@ def judge_drift(rows: pl.DataFrame) -> CheckOutcome:
 
 
 def judge_coverage(rows: pl.DataFrame) -> CheckOutcome:
-    """Compare the band's coverage of the last days with what it may be."""
+    """Compare the band's coverage of the last days with its limits."""
     coverages = {str(known): measure_coverage(rows, known) for known in KnownTo}
     texts = [
         f"{known}: {band.share:.1%} of {band.n_days} days, "
@@ -478,9 +472,9 @@ def judge_next_inputs(workspace: Deployment, spec: DatasetSpec, now: datetime) -
 
 
 def judge_news_change(root: Path) -> CheckOutcome:
-    """Compare what news changes of the newest forecast with the forecasts before it.
+    """Compare how far news changes the newest forecast and the forecasts before it.
 
-    Twice what is usual is an alarm: headlines that anybody can publish may be made up.
+    Twice the usual is an alarm: anyone can publish headlines, which may be made up.
     """
     folders = list_records(root, read_chain(root))
     newest = list_news_changes(read_issued(folders[-1])) if folders else {}
@@ -496,7 +490,7 @@ def judge_news_change(root: Path) -> CheckOutcome:
 
 
 def find_due_origin(spec: DatasetSpec, now: datetime) -> Origin:
-    """Return the forecast that is due: of tomorrow from the issue time on, of today before it."""
+    """Return the forecast that is due: tomorrow's from the issue time on, today's before it."""
     today = spec.to_market(now).date()
     if max(spec.unknown_steps):
         tomorrow = Origin.of(spec, today + timedelta(days=1), KnownTo.ISSUE_TIME)

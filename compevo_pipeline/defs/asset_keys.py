@@ -33,7 +33,7 @@ _TO_TOMORROW = 3
 def make_target_days(spec: DatasetSpec) -> dg.DailyPartitionsDefinition:
     """Return the days that a data set can be forecast for, to tomorrow on any clock.
 
-    They begin with the test span, where that is a date: earlier days were learned from.
+    They begin with the test span, if that is a date: earlier days were learned from.
     """
     if spec.name == OPERATIONAL:
         return target_days
@@ -50,7 +50,7 @@ _EARLIEST_FETCHED = date(2015, 1, 1)
 def make_months(spec: DatasetSpec | None) -> dg.MonthlyPartitionsDefinition:
     """Return the months that a data set, or news, is fetched for, to the last one that is over.
 
-    They begin with the first day that windows are cut of, where the data set has one.
+    They begin with the first day from which windows are cut, if the data set has one.
     """
     days = [span.first_day for span in spec.spans] if spec else []
     first = (spec.first_day if spec else None) or min(days, default=_EARLIEST_FETCHED)
@@ -101,7 +101,7 @@ TEXT = dg.AssetKey([RESEARCH, "text"])
 
 
 def _forecast_keys(name: str) -> Callable[[str], dg.AssetKey]:
-    # What is forecast every day needs no name beside it.
+    # A data set that is forecast every day needs no further name.
     return lambda dataset: dg.AssetKey(
         ["forecast", name, *([] if dataset == OPERATIONAL else [dataset])]
     )

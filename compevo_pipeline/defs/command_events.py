@@ -1,9 +1,9 @@
-"""Tells Dagster what commands made, as events without a run: its UI shows what is there.
+"""Reports to Dagster what commands made, as events without a run, so that its UI shows it.
 
-What belongs here: which assets a command has made anew. What does not: what the UI shows of an
-asset (its own module), runs (``defs.jobs``). Commands call it where ``DAGSTER_HOME`` is set, after
-they have printed their result: it takes 1.3 s of processor time, of which importing Dagster and
-opening its records take 0.9. No fault of Dagster fails a command.
+What belongs here: which assets a command has made. What does not: what the UI shows of an asset
+(its own module), runs (``defs.jobs``). Commands call it if ``DAGSTER_HOME`` is set, after they have
+printed their result: it takes 1.3 s of processor time, 0.9 s of this to import Dagster and open its
+records. No fault of Dagster fails a command.
 """
 
 import logging
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def _warn_of_faults() -> Iterator[None]:
-    """Turn what Dagster cannot record into a warning: what the command made is stored."""
+    """Turn what Dagster cannot record into a warning: the command's result is stored."""
     try:
         with translate_record_errors():
             yield
@@ -43,7 +43,7 @@ def _warn_of_faults() -> Iterator[None]:
 
 @_warn_of_faults()
 def report_forecast(deployment: Deployment, dataset: str, found: DayForecast) -> None:
-    """Tell of a forecast; one that was issued before Dagster's newest of the day was looked at."""
+    """Report a forecast; one issued before Dagster's newest of the day is only observed."""
     day = found.forecast.origin.date().isoformat()
     key, result = keys.next_day_key(dataset), describe_forecast(deployment, found)
     _report(key, result, day, datetime.fromisoformat(found.forecast.facts["issued_at"]))
@@ -53,7 +53,7 @@ def report_forecast(deployment: Deployment, dataset: str, found: DayForecast) ->
 def report_stored(
     deployment: Deployment, dataset: str, counts: Mapping[str, Mapping[str, int]]
 ) -> None:
-    """Tell what is stored of a data set, or of the news, after files of it were read."""
+    """Report the stored data of a data set, or the news, after its files were read."""
     _report(stored_key(dataset), describe_stored(deployment, dataset, counts))
     with dg.DagsterInstance.get() as instance:
         report_months(instance, deployment, dataset, log)
@@ -61,7 +61,7 @@ def report_stored(
 
 @_warn_of_faults()
 def report_model(deployment: Deployment, windows: WindowSet, run: Path) -> None:
-    """Tell of the windows of a data set and of the run that is trained on them."""
+    """Report the windows of a data set and the run that is trained on them."""
     _report(keys.windows_key(windows.dataset), describe_windows(deployment, windows))
     result = describe_model(deployment, run, read_config(run))
     _report(keys.model_key(windows.dataset), result)
@@ -75,7 +75,7 @@ def _report(
 ) -> None:
     """Record a materialization; an observation where the newest one has the same version.
 
-    What was made before the newest one is observed, too: it is no later version.
+    An asset made before the newest one is observed, too: it is no later version.
     """
     hide_notices()
     of_asset = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[day] if day else None)

@@ -1,14 +1,14 @@
-"""Runs whose process is gone: what they claimed is given back, so that others go on.
+"""Runs whose process is gone: their claims are released, so that others can continue.
 
-What belongs here: how a run shows that its process lives, what is done about one whose process
-does not, and the sensor that looks for such runs. What does not: Dagster's own monitoring
-(``dagster_home/dagster.yaml``), which sees only the runs that its daemon started; where these are
-pods, it sees all, and nothing here is done.
+What belongs here: how a run shows that its process lives, what happens if it does not, and the
+sensor that looks for such runs. What does not: Dagster's own monitoring
+(``dagster_home/dagster.yaml``), which sees only the runs that its daemon started; if these are
+pods, it sees all, and this module does nothing.
 
 A run holds a lock on a file below ``DAGSTER_HOME`` for as long as its process lives. The kernel
-frees the lock when the process dies of whatever cause, so that no process id has to be remembered,
-and none that was given to another process passes for a living run. The file names machine and boot:
-only locks of this machine are judged, since a file system need not show the locks of others
+frees the lock when the process dies for any reason, so that no process id has to be remembered, and
+an id that was given to another process is not mistaken for a living run. The file names machine and
+boot: only locks of this machine are judged, since a file system need not show the locks of others
 (decision 20-operations).
 """
 
@@ -31,9 +31,9 @@ from compevo_core.runtime.files import describe_storage_error
 
 log = logging.getLogger(__name__)
 
-SWEEP_SECONDS = 15.0  # how often a run looks for dead ones while it works or waits
+SWEEP_SECONDS = 15.0  # how often a run looks for dead runs while it works or waits
 SLOT_GRACE_SECONDS = 60.0
-"""How long after the end of a run its last steps may still give back what they claimed."""
+"""How long after the end of a run its last steps may still release their claims."""
 _FOLDER = "run_locks"
 _SUFFIX = ".lock"
 _MODE = 0o644
@@ -45,16 +45,16 @@ def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> int:
     """Lock the file of a run until this process ends or the returned handle is closed.
 
     Returns:
-        The handle. It is not closed where the run ends: between its last step and its last event
-        the run would pass for dead.
+        The handle. It is not closed when the run ends: between its last step and its last event the
+        run would look dead.
 
     Raises:
-        StorageError: the file system has no locks, or they keep nobody out.
+        StorageError: the file system has no locks, or they exclude no other process.
     """
     path = _locks(instance) / f"{run_id}{_SUFFIX}"
     path.parent.mkdir(parents=True, exist_ok=True)
 
-    # Locked under another name: nobody may find the file before it is locked.
+    # Locked under another name: no process may find the file before it is locked.
     unnamed = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
     try:
@@ -70,7 +70,7 @@ def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> int:
 
 
 def _name_machine() -> tuple[str, str]:
-    """Return the name of this machine, and of its present boot where the kernel gives one."""
+    """Return the name of this machine, and of its present boot if the kernel gives one."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return socket.gethostname(), boot.read_text().strip() if boot.exists() else ""
 
@@ -79,14 +79,14 @@ def _name_machine() -> tuple[str, str]:
 def sweep_meanwhile(instance: dg.DagsterInstance) -> Iterator[None]:
     """Look for dead runs now, and again and again until the block ends.
 
-    A run that waits for a slot would otherwise wait for ever for one that dies meanwhile.
+    A run that waits for a slot would otherwise never get the slot of one that dies meanwhile.
     """
     is_over = threading.Event()
 
     def keep_sweeping() -> None:
         with ThreadPoolExecutor(1) as once:
             while not is_over.wait(SWEEP_SECONDS):
-                # The event log's database may be busy or away: the run itself must not end of it.
+                # The event log's database may be busy or away: this must not end the run itself.
                 error = once.submit(sweep_dead_runs, instance).exception()
                 if error is not None:
                     log.warning("looking for dead runs failed, it is tried again: %s", error)
@@ -121,7 +121,7 @@ def sweep_dead_runs(
             # Last: a sweep that is killed before it is done again.
             path.unlink()
 
-    # What runs still claim that have ended, or were deleted, where no daemon frees it.
+    # Claims of runs that have ended, or were deleted, if no daemon frees them.
     for run_id in instance.event_log_storage.get_concurrency_run_ids():
         record = instance.get_run_record_by_id(run_id)
         if record is not None:
@@ -139,7 +139,7 @@ def _locks(instance: dg.DagsterInstance) -> Path:
 
 @contextmanager
 def _take(path: Path) -> Iterator[bool]:
-    """Yield whether the lock of a run was free and is ours now."""
+    """Yield whether the lock of a run was free and is now ours."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -164,13 +164,13 @@ def _end(instance: dg.DagsterInstance, run_id: str) -> bool:
         message = (
             "The process of this run is gone: killed, out of memory, or the machine restarted."
         )
-        # A failure is retried by Dagster's daemon, which started the run; nobody asked it to start
-        # one from a shell again.
+        # Dagster's daemon retries the failures of runs that it started; a run from a shell it would
+        # start again unasked.
         if _DAEMON_TAG in run.tags:
             instance.report_run_failed(run, f"{message} It is started again.")
         else:
-            instance.report_run_canceled(run, f"{message} Materialize again: it goes on.")
-        log.warning("run %s: its process is gone; what it claimed is given back", run_id)
+            instance.report_run_canceled(run, f"{message} Materialize again: it resumes.")
+        log.warning("run %s: its process is gone; its claims are released", run_id)
 
     instance.event_log_storage.free_concurrency_slots_for_run(run_id)
     return is_dead
@@ -181,8 +181,8 @@ def _end(instance: dg.DagsterInstance, run_id: str) -> bool:
     minimum_interval_seconds=_SENSOR_SECONDS,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description=(
-        "Ends runs whose process is gone, and gives back what they claimed. Runs do so themselves "
-        "where they start; this is for those that wait in the queue behind dead ones."
+        "Ends runs whose process is gone, and releases their claims. Runs do so themselves "
+        "when they start; this is for runs that wait in the queue behind dead ones."
     ),
 )
 def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:

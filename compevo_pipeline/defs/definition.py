@@ -43,19 +43,19 @@ DAILY_REFRESH = dg.FreshnessPolicy.time_window(
     warn_window=timedelta(hours=26),
     fail_window=timedelta(hours=50),
 )
-"""For what a refresh brings every day; ``definitions`` keeps it in live mode alone.
+"""For data that a refresh brings every day; ``definitions`` keeps it only in live mode.
 
 The age of the data itself is the check ``data_age``.
 """
 
 
 def make_freshness(night: Night) -> dg.FreshnessPolicy:
-    """Return when a forecast is due: by its deadline, or daily; kept in live mode alone."""
+    """Return when a forecast is due: by its deadline, or daily; kept only in live mode."""
     if night.deadline is None:
         return DAILY_REFRESH
     return dg.FreshnessPolicy.cron(
         deadline_cron=f"{night.deadline.minute} {night.deadline.hour} * * *",
-        # The forecast of another time of day counts for none.
+        # A forecast of another time of day does not count.
         lower_bound_delta=timedelta(hours=12),
         timezone=night.zone,
     )
@@ -65,7 +65,7 @@ _BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), L
 
 
 NO_SOURCE = {"use_attribute_docstrings": False}
-"""For a model that no class statement makes: pydantic would search all callers for its source."""
+"""For models without a class statement: pydantic would search all callers for their source."""
 
 
 class LaunchConfig(BaseModel):
@@ -91,7 +91,7 @@ class LaunchConfig(BaseModel):
         """Return what the launch of a step chose.
 
         Raises:
-            ConfigError: the launch configures a step that there is not. Where assets are chosen one
+            ConfigError: the launch configures a step that does not exist. If assets are chosen one
                 by one, Dagster ignores it, and a misspelt step would run with its defaults.
         """
         job = context.job_def
@@ -147,7 +147,7 @@ def _to_dagster_field(field: FieldInfo) -> dg.Field:
     if field.is_required():
         return dg.Field(kind, is_required=True, description=description)
     if field.default is None or isinstance(field.default, BaseModel | tuple):
-        # Not given is not a value: the launchpad shows none, and none reaches the step.
+        # A missing setting has no value: the launchpad shows none, and none reaches the step.
         return dg.Field(kind, is_required=False, description=description)
     default = field.default.value if isinstance(field.default, StrEnum) else field.default
     return dg.Field(kind, default_value=default, description=description)
@@ -194,12 +194,12 @@ def define_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return ``@dg.asset`` with what all assets have in common.
 
-    The group is the data set of an asset, "research", or else the first part of the key.
+    The group is the data set of an asset, "research", or the first part of the key.
 
     The project's errors fail the step with what is wrong and what to do.
 
     ``code`` decides the content, and so do data of the library with ``data_release``; ``dataset``
-    is empty where an asset is made of several; ``arguments`` are any others of ``dg.asset``.
+    is empty if an asset is made of several; ``arguments`` are any others of ``dg.asset``.
     """
     tags = {"dataset": dataset} if dataset else {}
     group = RESEARCH if key.path[0] == RESEARCH else dataset.replace("-", "_") or key.path[0]
@@ -217,7 +217,7 @@ def define_asset(
     def define_translated(compute: Callable[..., Any]) -> dg.AssetsDefinition:
         if inspect.isgeneratorfunction(compute):
             return define(compute)  # what it raises later passes by: it translates within
-        # Files on disk do not change: what reads a publisher or a server asks for retries itself.
+        # Files on disk do not change: assets that read a publisher or a server ask for retries.
         return define(translate_errors(retry=False)(compute))
 
     return define_translated
@@ -255,7 +255,7 @@ def define_by_dataset(
 
 
 def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> Exception:
-    """Return ``RetryRequested`` while another try may help, else a final ``Failure``.
+    """Return ``RetryRequested`` while another try may help, otherwise a final ``Failure``.
 
     ``attempt`` counts the retries so far; ``retry`` is false for files on disk, which do not
     change.

@@ -25,7 +25,7 @@ from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import RegisteredDataset, Registry
 
-MAX_REFRESH_S = 2 * 3600  # after which the daemon ends a refresh: the next one goes on
+MAX_REFRESH_S = 2 * 3600  # after which the daemon ends a refresh: the next one resumes
 _REPORT = (keys.REPORT, keys.CLEANED)
 
 
@@ -43,18 +43,18 @@ def step_name(key: dg.AssetKey) -> str:
 def run_config(name: str, dataset: str = keys.DEFAULT_DATASET) -> dict[str, Any]:
     """Return the run configuration of a job unless a run changes it.
 
-    That of ``demo`` is sample mode and so little of everything that two cores need minutes; result
-    rows name what made them: subset, seeds, configuration hash.
+    ``demo`` uses sample mode and so little of everything that two cores need minutes; result rows
+    name what made them: subset, seeds, configuration hash.
     """
     if name != "demo":
         return {}
     configs: dict[dg.AssetKey, dict[str, Any]] = {
-        # Another process imports for seconds what this one holds.
+        # Another process would import for seconds what this one holds.
         keys.model_key(dataset): {"preset": "demo", "launcher": "inline"},
         # Every step embeds what its own windows name: two thirds of the titles.
         keys.NEWS_EMBEDDINGS: {"ahead": False},
         keys.baselines_key(dataset): {"seeds": 1},
-        # The sample world announces events of electricity alone.
+        # The sample world announces only events of electricity.
         keys.population_test_key(dataset): {"audits_news": dataset == keys.DEFAULT_DATASET},
     }
     return sample_config(configs)
@@ -101,7 +101,7 @@ def build_jobs(registry: Registry) -> list[Any]:
     refreshes = []
     others = [dataset for dataset in registry if dataset != keys.OPERATIONAL]
     for dataset in (keys.OPERATIONAL, *others):
-        # What a new day of the data set changes, but for what is trained.
+        # Everything that a new day of the data set changes, except for training.
         refreshed, what = _list_data(registry, dataset), f"windows of {dataset}"
         if registry[dataset].spec.starts_with_days:
             refreshed += [keys.next_day_key(dataset), keys.scored_key(dataset)]
@@ -130,7 +130,7 @@ def _list_data(registry: Registry, dataset: str) -> list[dg.AssetKey]:
 
 
 def choose_day(declared: RegisteredDataset, now: datetime) -> str:
-    """Return the partition of a refresh: today, or tomorrow where its night forecasts that.
+    """Return the partition of a refresh: today, or tomorrow if its night forecasts that.
 
     Days are on the data set's own clock; empty where its windows start with no day.
     """
@@ -164,7 +164,7 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
             run_config={**(job.run_config or {}), **loggers},
             partition_key=day or None,
             instance=instance,
-            # A failed step must not hide those that failed with it.
+            # A failed step must not hide others that failed with it.
             raise_on_error=False,
         )
 
@@ -172,14 +172,14 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
             return []
         failed = result.filter_events(lambda event: event.is_step_failure)
         steps = [f"  {event.step_key}: {describe_failure(event)}" for event in failed]
-        # A run that could not begin has no step that failed.
+        # A run that could not begin has no failed step.
         ends = result.filter_events(lambda event: event.is_job_failure)
         return steps or [f"  {job.name}: {describe_failure(event)}" for event in ends]
 
 
 @contextmanager
 def translate_record_errors() -> Iterator[None]:
-    """Raise StorageError where Dagster cannot keep its records, such as on a full disk."""
+    """Raise StorageError if Dagster cannot keep its records, such as on a full disk."""
     what = f"Dagster's records in {ensure_dagster_home()}"
     try:
         with translate_storage_errors(what):

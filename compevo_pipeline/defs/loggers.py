@@ -4,8 +4,8 @@ What belongs here: turning Dagster's log records into a view for a terminal, or 
 where the output is a file, a pipe or a CI log. What does not: running anything.
 
 In a terminal messages such as the rounds of a training are one line, rewritten above the bar's end;
-elsewhere a line is written at most every ``QUIET_SECONDS``, so that a log can be read. What failed
-or is a warning is always a line of its own.
+elsewhere a line is written at most every ``QUIET_SECONDS``, so that a log can be read. A failure or
+a warning is always a line of its own.
 
 Steps differ by a factor of a hundred, so progress counts the usual seconds of the finished steps,
 not their number.
@@ -27,9 +27,9 @@ USUAL_SECONDS = {"models": 50.0, "evaluation": 6.0, "research": 12.0, "report": 
 """Usual duration by the first part of a step's name, in the jobs of the demo on two cores."""
 
 _UNKNOWN_STEP_SECONDS = 1.5
-LONGEST = 100  # characters of a message beside the bar
+LONGEST = 100  # characters of a message next to the bar
 QUIET_SECONDS = 30.0  # least time between two lines of a log about steps that went well
-# So much of a usual run counts as done at the usual speed: the first steps say little of the rest.
+# This much of a usual run counts as done at the usual speed: the first steps predict little.
 _TRUSTED_SECONDS = 60.0
 _PIPES_PREFIX = "[pipes]"
 _RUN_ENDS = ("PIPELINE_SUCCESS", "PIPELINE_FAILURE", "PIPELINE_CANCELED")
@@ -135,7 +135,7 @@ class ProgressHandler(logging.Handler):
         return f"about {format_duration(left * slowness)} left"
 
     def show(self, text: str) -> None:
-        """Show what went well: in the place of what was shown before, or as a line now and then."""
+        """Show what went well: in place of what was shown before, or as a line now and then."""
         if self._is_live:
             self._bar.update(self._task, description=escape(" ".join(text.split())[:LONGEST]))
         elif self._clock() - self._written_at >= QUIET_SECONDS:

@@ -74,7 +74,7 @@ def describe_scores(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
     """Return the pooled errors of result rows as a table, and the CSV they are in."""
     pooled = rows.filter(pl.col("entity") == POOLED)
 
-    # What one looks for comes first: the UI keeps the order.
+    # The most wanted columns come first: the UI keeps the order.
     return {
         "pooled": render_table(pooled.select(SCORE_COLUMNS), rows=MAX_SCORE_ROWS),
         "synthetic": bool(rows["synthetic"].any()),
@@ -108,7 +108,7 @@ def render_columns(table: "Table", columns: Collection[str]) -> dg.MetadataValue
 
 
 def render_preview(frame: pl.DataFrame, rows: int = 3) -> dg.MetadataValue[Any]:
-    """Return the first rows of a frame side by side, as it has more columns than a page shows."""
+    """Return the first rows of a frame side by side, for more columns than a page shows."""
     first = list(enumerate(frame.head(rows).iter_rows(named=True), start=1))
     records: list[dict[str, str | float | bool]] = [
         {"column": name, **{f"row {number}": _render_cell(row[name]) for number, row in first}}
@@ -124,7 +124,7 @@ def render_counts(values: Mapping[str, object], title: str = "count") -> dg.Meta
 
 
 def render_feeds(counts: Mapping[str, Mapping[str, int]]) -> dg.MetadataValue[Any]:
-    """Return what was read of each feed, in words, as a table."""
+    """Return what was read from each feed, in words, as a table."""
     records = [
         {"feed": feed, "read": ", ".join(f"{count:,} {what}" for what, count in of_feed.items())}
         for feed, of_feed in counts.items()
@@ -164,7 +164,7 @@ def render_sketch(
 ) -> dg.MetadataValue[Any]:
     """Return up to three lines, by name, as a small drawing that the UI shows without a click.
 
-    Values are at equal steps, of which ``ends`` are the first and the last; missing ones are left
+    Values are at equal steps; ``ends`` are the first and the last step; missing values are left
     out.
     """
     known = {
@@ -236,7 +236,7 @@ def sketch_validation(records: Sequence[RoundRecord]) -> dg.MetadataValue[Any]:
 
 
 def render_day(issued: IssuedForecast) -> dg.MetadataValue[Any]:
-    """Return bands, members, yesterday as it was known, and what was published, by series."""
+    """Return bands, members, yesterday as it was known, and the published forecast, by series."""
     # Drawing takes a second to import.
     from compevo_core.report.forecast_page import chart_series, render_chart
 

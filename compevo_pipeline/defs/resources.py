@@ -37,7 +37,7 @@ from compevo_pipeline.work.deployment import Deployment
 if TYPE_CHECKING:
     ModeName = str
 else:
-    # Dagster shows the name of the type where a value is none of it.
+    # Dagster shows the name of the type if a value does not fit it.
     ModeName = StrEnum(" | ".join(Mode), {mode.value: mode.value for mode in Mode})
 
 LauncherName = Literal["process", "inline", "torchrun", "kubernetes"]  # where training runs
@@ -61,7 +61,7 @@ class Workspace(dg.ConfigurableResource[Deployment]):
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Deployment]:
-        """Open the deployment; the run shows that it lives, and takes back what dead ones hold."""
+        """Open the deployment; the run shows that it lives, and frees what dead ones hold."""
         with contextlib.ExitStack() as while_used:
             if context.instance is not None and context.run is not None:
                 hold_run_lock(context.instance, context.run.run_id)
@@ -72,7 +72,7 @@ class Workspace(dg.ConfigurableResource[Deployment]):
 
 @dataclass(frozen=True, slots=True)
 class Launchers:
-    """Trains where a launch asks: in a process here, the step's own, several, or a pod."""
+    """Trains as a launch asks: in a process here, the step's own, several, or a pod."""
 
     pod: PodSpec | None = None  # None: no pod can be asked for
 
@@ -85,12 +85,12 @@ class Launchers:
     ) -> Mapping[str, Any]:
         """Run the jobs one after the other; return the metadata that their process reported.
 
-        Rounds become observations of the asset: while this machine works, or at the end of a pod. A
-        run that is cancelled stops its process.
+        Rounds become observations of the asset: during training on this machine, or at the end of a
+        pod. A run that is cancelled stops its process.
 
         Raises:
             ConfigError: no pod is described, or dagster-k8s is not installed.
-            TrainingError: a training did not end well; Pipes raises where a pod fails.
+            TrainingError: a training did not end well; Pipes raises if a pod fails.
         """
         if kind == "kubernetes":
             if self.pod is None:
@@ -153,7 +153,7 @@ class Launchers:
 
 
 def _report_rounds(context: dg.AssetExecutionContext, messages: Sequence[Any]) -> None:
-    """Log the rounds that a training process told of: run folder and record."""
+    """Log the rounds that a training process reported: run folder and record."""
     for folder, line in messages:
         observation = build_observation(
             context, RoundRecord.from_json_line(line), RunFolder(folder)
@@ -194,7 +194,7 @@ def build_location(
 ) -> dg.Definitions:
     """Return the definitions of a code location.
 
-    ``resources`` are those that the other location has not.
+    ``resources`` are those that the other location lacks.
     """
     settings = deployment.settings
     pod = PodSpec.read(settings.pod) if settings.pod else None
@@ -219,13 +219,13 @@ def build_location(
 def _fit_to_deployment(
     settings: Settings, own: Collection[str], spec: dg.AssetSpec
 ) -> dg.AssetSpec:
-    """Return an asset that says where its data comes from, and is due only where data come daily.
+    """Return an asset that says where its data comes from, and is due only if data come daily.
 
     Graph and catalog show kind and description, and synthetic data must not pass for real. Files of
-    a sample, an archive or a user do not change by the day: a policy would always warn of them.
+    a sample, an archive or a user do not change daily: a policy would always warn.
     """
     mode, dataset = settings.mode, spec.tags.get("dataset", "")
-    # A forecast from a file that has a deadline is due by it all the same.
+    # A forecast from a file with a deadline is still due by it.
     is_due = mode is Mode.LIVE and (dataset not in own or spec.freshness_policy != DAILY_REFRESH)
     return spec.replace_attributes(
         description=f"{describe_data(mode, dataset)} {spec.description}",

@@ -1,9 +1,9 @@
-"""When refreshes start by themselves, of every data set by the same rule.
+"""When refreshes start by themselves, by the same rule for every data set.
 
 What belongs here: when jobs start by themselves, and for which day. What does not: what they run
-(``defs.jobs``), who is told when they fail (``defs.alerts``). No automation condition says it: a
-run needs the instant that its forecast knows to, which a condition cannot give, and the latest day
-of partitions that reach tomorrow is not always the one to forecast.
+(``defs.jobs``), reports of failures (``defs.alerts``). Automation conditions do not suffice: a run
+needs the cutoff of its forecast, which a condition cannot give, and the latest day of partitions
+that reach tomorrow is not always the one to forecast.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ from compevo_pipeline.sources.registry import Night, RegisteredDataset
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import KnownTo, Origin
 
-# The first tick of a night refreshes; the later ones try again where no forecast was issued. All
-# but the last let the forecast wait for what is missing.
+# The first tick of a night refreshes; the later ones try again if no forecast was issued. All but
+# the last let the forecast wait for missing inputs.
 RETRIES = (timedelta(0), timedelta(minutes=30), timedelta(minutes=75))
 OWN_TICK = timedelta(minutes=15)  # after midnight of a declared data set's own clock
 MIDNIGHT = Night(zone=NEM_ZONE, at=time(0, 30))
@@ -39,7 +39,7 @@ _UNDER_WAY = [
 
 
 def build_schedules(jobs: Sequence[Any], deployment: Deployment) -> list[dg.ScheduleDefinition]:
-    """Return all schedules of refreshes; they run from the start where the settings say so."""
+    """Return all schedules of refreshes; they run from the start if the settings say so."""
     registry = deployment.registry
     by_name = {job.name: job for job in jobs}
     refresh, evening = by_name["refresh"], registry[OPERATIONAL]
@@ -77,16 +77,16 @@ def build_refresh_schedule(
     deployment: Deployment,
     known_to: KnownTo | None = None,
 ) -> dg.ScheduleDefinition:
-    """Return a schedule that refreshes and forecasts a day, and tries again where that failed.
+    """Return a schedule that refreshes and forecasts a day, and tries again if that failed.
 
-    Dagster retries a step, and the step that would have to read the publisher again has ended well
-    by then: a forecast that is late needs another run.
+    Dagster retries a step, but the step that would have to read the publisher again has then ended
+    well: a late forecast needs another run.
     """
     spec, night = declared.spec, declared.night
     starts = [_into_day(night.at)] if night.at else []
     if night.at is None:
-        # Days begin at midnight of the place, or of a fixed clock: where the place changes its own,
-        # one of two ticks falls into a day that was run then, and is skipped.
+        # Days begin at midnight of the place, or of a fixed clock: when the place changes its
+        # clock, one of two ticks falls into a day that already ran, and is skipped.
         offsets = {find_standard_offset(night.zone), find_summer_offset(night.zone)}
         starts = sorted((OWN_TICK + offset - spec.market_offset) % DAY for offset in offsets)
         if isinstance(spec, ZonedSpec) and spec.market_zone == night.zone:
@@ -105,7 +105,7 @@ def build_refresh_schedule(
         default_status=dg.DefaultScheduleStatus(deployment.settings.default_status(spec.name)),
         description=(
             f"Sources of {spec.name}, {what if spec.starts_with_days else ''}the report. "
-            "The later ticks try again where no forecast has been issued."
+            "The later ticks try again if no forecast has been issued."
         ),
     )
     def _schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
@@ -146,9 +146,9 @@ def _find_no_need(
     *,
     is_last: bool,
 ) -> str:
-    """Return why a forecast need not be started; empty where it must.
+    """Return why a forecast need not be started; empty if it must.
 
-    Where it is the last tick, no run is waited for whose forecast may wait.
+    The last tick does not wait for runs whose forecasts may wait.
     """
     issued = deployment.layout.issued(spec.name)
     if is_issued(find_issued(issued, origin.origin_utc, origin.until)):

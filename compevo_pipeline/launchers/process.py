@@ -35,7 +35,7 @@ IMAGE_GROUP = 1000
 
 
 class TrainingError(CompEvoError):
-    """The training process ended with an error; its own log says which."""
+    """The training process ended with an error; its own log names it."""
 
 
 def worker_command(job_files: Sequence[str], *, python: str, processes: int) -> list[str]:

@@ -1,21 +1,21 @@
 """What the paper adds to the graph: ablation, benchmark, LUD, control, text, its page, the audit.
 
 ``research/ablation/<dataset>`` trains the changes of an experiment, by default the ablation (5.4).
-``research/benchmark/<dataset>`` has one partition a method and seed: a launch of many partitions is
-a run each, one that broke is launched again alone, and all write into one file of rows.
+``research/benchmark/<dataset>`` has one partition per method and seed: each partition of a launch
+is a run, a failed one can be launched again by itself, and all write into one file of rows.
 ``research/lud/<dataset>`` asks the deployment's judges how much the logics of the run in use
-changed; verdicts are stored in the run folder, so materializing again asks nobody.
+changed; verdicts are stored in the run folder, so materializing again asks no judge.
 
-``research/control`` plants news of known worth on the windows of electricity and says how much of
-it is found; ``research/text`` does the same with real text of the archive that is known to speak of
-the day that is forecast.
+``research/control`` plants news of known value on the windows of electricity and measures how much
+of it is found; ``research/text`` does the same with real text of the archive that is known to be
+about the day that is forecast.
 
 ``research/inference_2026`` forecasts 20 days of five regions between 2026-02-19 and 2026-03-30 and
-every complete day since, month by month, with a population that is not updated; blocking checks say
-that nothing leaked and nothing changed.
+every complete day since, month by month, with a population that is not updated; blocking checks
+verify that nothing leaked and nothing changed.
 
 ``report/site`` also writes the page of experiments, and ``evaluation/test`` audits news on demand:
-the definitions hand both what does it.
+the definitions pass in the functions.
 
 What belongs here: run configurations, partitions, metadata. What does not: training, scoring and
 judging (``paper.runs``, ``compevo_core.paper``).
@@ -123,7 +123,7 @@ benchmark_runs = dg.StaticPartitionsDefinition(
         f"{ZERO_SHOT}{_SEED}0",
     ]
 )
-"""A method and a seed each; the pretrained model of ``zero-shot`` is named by the launch."""
+"""Each has a method and a seed; the launch names the pretrained model of ``zero-shot``."""
 
 # The launchpad offers the names; to a type checker they are texts.
 if TYPE_CHECKING:
@@ -137,14 +137,14 @@ else:
 
 
 class AblationConfig(TrainConfig):
-    """The budget every variant gets, and where it is scored."""
+    """The budget of every variant, and where it is scored."""
 
     experiment: ExperimentName = ABLATION
-    """list of changes to train; those that train nothing are `compevo paper experiment`'s"""
+    """list of changes to train; `compevo paper experiment` has those that train nothing"""
     variants: list[str] | None = Field(default=None, min_length=1)
     """changes to train; left out: all, of the ablation the paper's six variants"""
     seeds: list[int] | None = Field(default=None, min_length=1)
-    """seeds that every variant is trained under; left out: run.seed alone"""
+    """seeds that every variant is trained with; left out: only run.seed"""
     every: int = Field(default=1, ge=1)
     """score every n-th origin; the rows' subset says so where n is above 1"""
     scopes: int | None = Field(default=1, ge=1)
@@ -158,7 +158,7 @@ class AblationConfig(TrainConfig):
         return find_experiment(self.experiment).select(names)
 
     def select_seeds(self, base: RunConfig) -> list[int]:
-        """Return the seeds to train under, each once; ``base`` is what this run resolves to."""
+        """Return the seeds to train with, each once; ``base`` has the settings of this run."""
         return [base.run.seed] if self.seeds is None else list(dict.fromkeys(self.seeds))
 
 
@@ -237,7 +237,7 @@ class BenchmarkConfig(LaunchConfig):
     deps=[keys.windows_key, keys.NEWS_EMBEDDINGS],
     partitions_def=benchmark_runs,
     description=(
-        "Every method of the comparison on the test split of {dataset}, one method and seed a "
+        "Every method of the comparison on the test split of {dataset}, one method and seed per "
         "partition, under one budget."
     ),
     kinds={"pytorch", "csv"},
@@ -285,7 +285,7 @@ class LudConfig(LaunchConfig):
     deps=[keys.model_key],
     description=(
         "Logic Update Degree of every agent of {dataset}: embedding distance of its updates, "
-        "and their ratings by the backbone, by a rule for logics with slots and, where one is "
+        "and their ratings by the backbone, by a rule for logics with slots and, if one is "
         "set, by an endpoint."
     ),
     kinds={"pytorch", "json"},
@@ -305,7 +305,7 @@ def build_lud_asset(
     from compevo_core.training.artifact import read_config  # torch, only in the step
 
     config = LudConfig.read(context)
-    # The endpoint is a server of others: a transient failure of it is worth another try.
+    # The endpoint is another party's server: its transient failures are worth another try.
     with translate_errors(attempt=context.retry_number):
         run = find_current_run(workspace.layout, dataset)
         trained = read_config(run)
@@ -344,7 +344,7 @@ class ControlConfig(LaunchConfig):
     deps=[keys.windows_key(CONTROL_DATASET)],
     description=(
         "A positive control: made-up articles move the targets of real windows, and the share of "
-        "the known effect that each arm recovers says whether evolved logics find what acts."
+        "the known effect that each arm recovers shows whether evolved logics find what acts."
     ),
     kinds={"pytorch", "csv"},
     code=RESEARCH_CODE,
@@ -395,7 +395,7 @@ class TextConfig(LaunchConfig):
     keys.TEXT,
     deps=[keys.windows_key(keys.OPERATIONAL)],
     description=(
-        "Real text that is known to speak of the day that is forecast: captions of that very day "
+        "Real text that is known to be about the day that is forecast: captions of the same day "
         "(perfect foresight), worded weather forecasts and words of news titles, read by ridges "
         "and by populations."
     ),
@@ -483,7 +483,7 @@ def _describe_lud(summary: Mapping[str, Any]) -> dict[str, Any]:
         "failures": sum(judge["failures"] for judge in judges),
     }
 
-    # One judge alone agrees with nobody.
+    # A single judge has no one to agree with.
     agreement = pl.DataFrame(summary["agreement"])
     if agreement.height:
         described["agreement"] = metadata.render_table(agreement)
@@ -521,7 +521,7 @@ CHECK_DESCRIPTIONS = {
     code=("compevo_core/agents", "compevo_core/baselines", *POPULATION_CODE[1:]),
     pool=GPU_POOL,
     config=BaselineConfig,
-    # Titles are embedded by every refresh, and other data sets' say nothing of this model.
+    # Every refresh embeds titles, and those of other data sets do not concern this model.
     automation_condition=dg.AutomationCondition.eager().ignore(
         dg.AssetSelection.assets(keys.NEWS_EMBEDDINGS)
     ),
@@ -541,7 +541,7 @@ def inference_2026(
     scopes = [named, *select_month_scopes(windows, config.every)]
     model = RunFolder(find_current_run(layout, keys.DEFAULT_DATASET)).model
 
-    # Before anything is loaded: a loader that writes into the folder would be caught, too.
+    # Before anything is loaded: this would also catch a loader that writes into the folder.
     hashes_before = hash_folder(model)
     views = {view.window_id: view for scope in scopes for view in scope.windows.views()}
     forecaster, _ = load_current(context, workspace, model.parent, views.values())

@@ -84,7 +84,7 @@ def train(
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
     from compevo_core.paper.changes import FULL_METHOD, find_variant
-    from compevo_core.paper.folds import choose_validation
+    from compevo_core.paper.trials import choose_validation
     from compevo_core.runtime.distributed import process_group
     from compevo_core.training.trainer import train as train_population
     from compevo_pipeline.config.endpoints import read_selector
@@ -134,8 +134,8 @@ def folds(
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
-    from compevo_core.paper.folds import train_folds
     from compevo_core.paper.report.paper_tables import build_fold_table
+    from compevo_core.paper.trials import train_folds
     from compevo_pipeline.launchers.worker import describe_round
     from compevo_pipeline.storage.code_versions import read_commit
 
@@ -146,7 +146,7 @@ def folds(
         out,
         results,
         resume=not restart,
-        # To standard error: standard output holds the table alone.
+        # To standard error: standard output holds only the table.
         on_round=lambda fold, record: typer.echo(
             f"fold {fold}: {describe_round(record)}", err=True
         ),
@@ -236,7 +236,7 @@ def evaluate(
 ) -> None:
     """Score trained runs in folders, and every baseline that can forecast the windows.
 
-    Runs that differ by seed alone are scored as one method: tables show the mean over seeds, and
+    Runs that differ only by seed are scored as one method: tables show the mean over seeds, and
     paired tests take the mean error of each window. Writes result rows and paired tests; forecasts
     and panels are written into each run folder.
     """
@@ -294,7 +294,7 @@ def benchmark(
     deployment = arguments.open_deployment()
     data = BenchmarkData.read(deployment, dataset, every=every, scopes=scopes, results=results)
 
-    # Written seed by seed: what was fitted before an interruption is kept.
+    # Written seed by seed, so that an interruption keeps the earlier fits.
     for method in selected:
         if not data.can_run(method):
             typer.echo(f"{method.name}: left out, it cannot forecast these windows")
@@ -358,13 +358,13 @@ def pair(
     if method != COMPEVO:
         files = sorted(stored.glob(f"{method}-seed*.parquet"))
     elif selected:
-        # Seeds of one method alone: a mean over two configurations would be the error of neither.
+        # Seeds of only one method: a mean over two configurations would be the error of neither.
         read_seeds(selected)
 
     scopes = select_test_scopes(read_windows(layout, name), every)
     tests = pair_stored(scopes, files, stored, method)
     path = (results or layout.results) / f"paired-benchmark-{name}.csv"
-    # No seeds and no budget in common are nulls, and not empty texts.
+    # If no seed or budget is common, the value is null, not an empty text.
     unknown = pl.col("seeds", "budget").replace("", None)
     key = ["dataset", "subset", "method_a", "method_b"]
     replace_own_rows(path, tests, key, arrange=lambda rows: rows.with_columns(unknown))
@@ -393,9 +393,9 @@ def lud(
 ) -> None:
     """Measure how much the logics of a run changed (Logic Update Degree).
 
-    With --windows and --news also what that gained, on validation windows.
+    With --windows and --news it also measures the gain, on validation windows.
 
-    Writes lud.json and lud.csv into the run folder, and rows for `compevo paper table lud` where a
+    Writes lud.json and lud.csv into the run folder, and rows for `compevo paper table lud` if a
     data set is named.
     """
     from compevo_core.data.news_pool import NewsPool
@@ -470,8 +470,8 @@ def audit_news(
     """Test whether news improves the forecast.
 
     Compares a window's own news with no news, news of another day and irrelevant news, on the
-    validation and the test split. The probe reads the days before, and tells its power. Rows go to
-    news-audit-DATASET.csv; `compevo paper report` shows them.
+    validation and the test split. The probe reads the days before, and reports its power. Rows go
+    to news-audit-DATASET.csv; `compevo paper report` shows them.
     """
     from compevo_core.data.news_pool import NewsPool
     from compevo_core.data.window import WindowSet
@@ -490,7 +490,7 @@ def audit_news(
         )
     elif Path(target).is_dir() or windows is not None or news is not None:
         raise ConfigError(
-            "folders of runs need --windows and --news; a data set's name alone needs neither"
+            "folders of runs need --windows and --news; a data set's name needs neither"
         )
     else:
         target_runs = find_evaluated_run(target, results, probe=probe)
@@ -538,8 +538,8 @@ def trace(
 ) -> None:
     """Export a run's training history and final agents as CSV rows.
 
-    Writes into RESULTS/traces-DATASET.csv and logics-DATASET.csv, in the place of the rows of the
-    same method, budget and seed. `compevo paper benchmark` does it by itself for systems of agents.
+    Writes into RESULTS/traces-DATASET.csv and logics-DATASET.csv, replacing the rows of the same
+    method, budget and seed. `compevo paper benchmark` does this for systems of agents.
     """
     from compevo_core.training.artifact import read_config
     from compevo_pipeline.paper.runs import trace_run
@@ -566,7 +566,7 @@ def table(
     ] = "",
     results: Results = Path("results"),
 ) -> None:
-    """Print a table of the paper with our rows beside the published figures, as Markdown."""
+    """Print a table of the paper with our rows next to the published figures, as Markdown."""
     if not name:
         typer.echo(render_headline(results))
         return
@@ -616,7 +616,7 @@ def render_headline(results: Path) -> str:
 def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInputs":
     from compevo_core.paper.report.inputs import read_inputs
 
-    # An empty product would look like a finished one.
+    # An empty result would look like a finished one.
     if not results.is_dir():
         raise ConfigError(f"no folder {results}: name one that holds result rows")
     return read_inputs(results, runs, mode=mode, generated_at=datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""The Dagster code location of research: what the paper compares, of the product's models.
+"""The Dagster code location of research: the paper's comparisons, with the product's models.
 
 What belongs here: wiring of the wing's assets, their jobs, and what starts by itself. What does
 not: what an asset does (``paper.assets``). Series, windows and models are the product's location's.
@@ -27,7 +27,7 @@ _BY_DATASET = (
 def build_defs(
     settings: Settings, *, launchers: Launchers | None = None, clock: Clock | None = None
 ) -> dg.Definitions:
-    """Wire the research of one deployment; what is given takes the place of the project's own."""
+    """Wire the research of one deployment; arguments replace the project's own parts."""
     deployment = Deployment(settings=settings, clock=clock or utc_now)
     registry = deployment.registry
     follow = dg.AutomationConditionSensorDefinition(
@@ -52,14 +52,14 @@ def build_defs(
         ],
         sensors=[
             follow,
-            # Failed runs are told of by the product's location, for all locations.
+            # The product's location reports failed runs, for all locations.
             *(one for one in build_alert_sensors(deployment) if one.name == CHECKS),
         ],
     )
 
 
 def _build_job(name: str, dataset: str) -> Any:  # noqa: ANN401 - Dagster's unresolved job
-    """Return the job of what is compared of a trained data set."""
+    """Return the job of the comparisons on a trained data set."""
     selected = [keys.ablation_key(dataset), keys.lud_key(dataset)]
     # The check of 2026 concerns the population of electricity.
     if dataset == keys.DEFAULT_DATASET:
@@ -76,7 +76,7 @@ def _build_job(name: str, dataset: str) -> Any:  # noqa: ANN401 - Dagster's unre
 def run_config(name: str, dataset: str = keys.DEFAULT_DATASET) -> dict[str, Any]:
     """Return the run configuration of a job unless a run changes it.
 
-    That of ``demo_research`` is sample mode and little of everything, as of the job ``demo``.
+    ``demo_research`` uses sample mode and little of everything, like the job ``demo``.
     """
     if name != "demo_research":
         return {}

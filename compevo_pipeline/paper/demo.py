@@ -1,4 +1,4 @@
-"""``compevo demo``, which ``make demo`` runs: everything end to end, and what was found.
+"""``compevo demo``, which ``make demo`` runs: everything end to end, and its findings.
 
 What belongs here: the command line around a run of a job that trains and scores, and one of its
 research. What does not: what the jobs do (``defs.jobs``, ``paper.definitions``), running one
@@ -42,10 +42,10 @@ def demo(
     from compevo_pipeline.paper.definitions import build_defs
 
     run(f"{job}_research", dataset, build=build_defs)
-    # The demo runs on sample data whatever the deployment's mode is.
+    # The demo runs on sample data in a deployment of any mode.
     mode = Mode.SAMPLE if job == "demo" else settings.mode
     deployment = Deployment(settings=settings, mode=mode)
-    write_research(deployment)  # the job's page knew no research
+    write_research(deployment)  # the job's page had no research yet
     if job == "demo" and DATASETS[dataset].align_to_market_day:
         # Of the day after the sample data; the report then shows it.
         issued = show_forecast(deployment, dataset, None)
@@ -63,7 +63,7 @@ def demo(
 def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") -> list[str]:
     """Return what agents look for, what was planted, and errors on all days and on event days.
 
-    Nothing where the sample world announces no events.
+    Nothing if the sample world announces no events.
     """
     from compevo_core.agents.logics import find_topics
     from compevo_core.evaluation.scopes import ALL_DAYS, EVENT_DAYS

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _ABLATION = "ablation"
 TABLES = {_ABLATION: _ABLATION, "parts": _ABLATION, "layers": "backbones", "news": "perturbation"}
-"""Table that shows an experiment, where it is not ``sensitivity``."""
+"""Table that shows an experiment, if it is not ``sensitivity``."""
 
 _PAPER = "paper"
 
@@ -38,7 +38,7 @@ class _ByName(TyperGroup):
     def resolve_command(
         self, ctx: "click.Context", args: list[str]
     ) -> "tuple[str | None, click.Command | None, list[str]]":
-        """Return the command that the first word names, or else the command ``paper``."""
+        """Return the command that the first word names, or the command ``paper``."""
         if args[0] in self.commands or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
 
@@ -225,8 +225,8 @@ def run_specialists(
 ) -> None:
     """Measure what agents that are read together add, in worlds that were fixed beforehand.
 
-    Rows go to specialists-DATASET.csv after each world; what has rows under the same settings is
-    not made again.
+    Rows go to specialists-DATASET.csv after each world; rows with the same settings are not made
+    again.
     """
     import polars as pl
 
@@ -293,7 +293,7 @@ def run_context(
 ) -> None:
     """Forecast the public tasks of Context-is-Key, whose text gives the answer.
 
-    Nothing is trained. Rows go to context-is-key.csv beside the published scores.
+    Nothing is trained. Rows go to context-is-key.csv, next to the published scores.
     """
     from compevo_core.paper.context_is_key import write_by_backbone, write_by_endpoint
     from compevo_core.paper.report.evidence_tables import format_context

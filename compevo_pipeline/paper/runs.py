@@ -1,14 +1,14 @@
 """Runs that commands and assets share: experiments, and methods of the benchmark.
 
-What belongs here: training named changes under seeds; planted news, worded data, public tasks; a
-method under a seed, on windows of a data set or those that the paper published; the files that all
-of them leave, so that what one caller trained another finds; the judge that settings name. What
-does not: which changes, worlds and methods there are, scoring and pairing (``compevo_core.paper``),
-options and partitions, where a training runs (the caller passes it in).
+What belongs here: training named changes with seeds; planted news, worded data, public tasks; a
+method with a seed, on windows of a data set or of the paper; the files that all of them leave, so
+that callers find each other's trainings; the judge that settings name. What does not: which
+changes, worlds and methods there are, scoring and pairing (``compevo_core.paper``), options and
+partitions, where a training runs (the caller passes it in).
 
-Rows of a benchmark are one file. Whoever writes holds a lock and replaces the rows of the same
-method, seed and budget alone: runs side by side lose nothing of each other, and a run that broke is
-run again alone. Forecasts are a file a run. A method of agents keeps its training as a run of the
+The rows of a benchmark are one file. A writer holds a lock and replaces only the rows of the same
+method, seed and budget, so that parallel runs lose nothing and a failed run can be repeated by
+itself. Each run has a file of forecasts. A method of agents keeps its training as a run of the
 deployment, which is resumed where it was stopped.
 """
 
@@ -75,14 +75,14 @@ class ExperimentRun:
     changes: Sequence[NamedChange]  # its changes to run, each once
     dataset: str  # name of the data set, whose windows are built
     base: RunConfig  # settings of the full method
-    seeds: Sequence[int]  # seeds that each change is trained under
+    seeds: Sequence[int]  # seeds that each change is trained with
     # Finished runs of the full method, for an experiment that trains nothing; empty: the current
     # run of the data set.
     runs: Sequence[Path] = ()
     every: int = 1  # score every n-th origin
     scopes: int | None = 1  # how many of the data set's test scopes to score, in order; None: all
     budget: str = ""  # budget that the rows name; empty for the preset's own
-    resume: bool = True  # False trains again what is there
+    resume: bool = True  # False repeats finished trainings
     shard_backbone: bool = False  # whether several processes split the backbone
 
 
@@ -96,9 +96,9 @@ def run_experiment(
 ) -> tuple[Path, pl.DataFrame, pl.DataFrame]:
     """Train what has to be trained, score, pair and write; return the file, its rows and the tests.
 
-    ``train`` runs trainings to their end; it is called once, or never where nothing is trained.
+    ``train`` runs trainings to their end; it is called once, or never if nothing is trained.
     ConfigError if every change is the full method itself under these settings; DataError if windows
-    are not built, or there is no finished run where one is needed.
+    are not built, or a finished run is needed and missing.
     """
     layout = deployment.layout
     windows = read_windows(layout, plan.dataset)
@@ -114,7 +114,7 @@ def run_experiment(
         pool = read_news(deployment, find_encoder(runs[0]), windows.views(), log=log)
         trials = list_trials_of_runs(plan.changes, pairs, windows, pool)
 
-    # Scored only after all are trained: a change that fails leaves no half table.
+    # Scored only after all are trained: if a change fails, no partial table is left.
     return score_experiment(
         plan.experiment,
         trials,
@@ -125,7 +125,7 @@ def run_experiment(
         every=plan.every,
         scopes=plan.scopes,
         budget=plan.budget,
-        # What one change was refitted on, another may be: its members are some of the same.
+        # Changes share members, so the refits of one change serve another.
         fit=SharedFits(fits_folder(layout), log),
     )
 
@@ -163,7 +163,7 @@ def run_specialists_on(
     """Run the worlds of the experiment on specialists, one plan each; return the file of rows.
 
     Rows are written after every world. Arms that have rows with the same settings are left out, so
-    what was stopped goes on where it was.
+    a stopped experiment resumes where it was.
     """
     from compevo_core.paper.control import leave_out_scored
 
@@ -218,8 +218,8 @@ def run_context_on(
 ) -> tuple[Path, pl.DataFrame]:
     """Forecast the tasks of Context-is-Key in the deployment's archive, and write the rows.
 
-    Answers are kept, so that a run that was stopped goes on where it was. ConfigError without an
-    archive; SourceAbsent if it does not hold the tasks.
+    Answers are kept, so that a stopped run resumes where it was. ConfigError without an archive;
+    SourceAbsent if it does not hold the tasks.
     """
     archive = deployment.settings.archive
     if archive is None:
@@ -253,7 +253,7 @@ def _train_changes(
     log: logging.Logger,
 ) -> list[Trial]:
     layout = deployment.layout
-    # A change that differs after the supervised stage alone starts at the end of a shared one.
+    # A change that differs only after the supervised stage starts at the end of a shared one.
     stages = stages_folder(layout, f"{plan.experiment.name}-{plan.dataset}")
     if not plan.resume:
         shutil.rmtree(stages, ignore_errors=True)
@@ -269,11 +269,11 @@ def _train_changes(
 
         for seed in plan.seeds:
             config = change.configure(plan.base.with_overrides({"run.seed": seed}))
-            # Equal settings and windows are one training, whichever experiment asks for it.
+            # Equal settings and windows are one training, even for different experiments.
             digits = hash_text(f"{hash_without_seed(config)} {changed.training_hash}")
             label = f"experiment-{plan.dataset}-{digits[:_LABEL_DIGITS]}"
             name = make_run_name(label, config, changed)
-            # The model of the data set is the full method, where it has these very settings.
+            # The model of the data set is the full method, if it has exactly these settings.
             model = make_run_name(plan_preset(config, plan.dataset).label, config, changed)
             if plan.resume and RunFolder(layout.run(model)).is_finished:
                 name = model
@@ -294,14 +294,14 @@ def _train_changes(
 
     if jobs:
         train(list(jobs.values()))
-    # An interrupted experiment finds its stages; after the last training nobody needs them.
+    # An interrupted experiment finds its stages; after the last training none is needed.
     shutil.rmtree(stages, ignore_errors=True)
     return trials
 
 
 def _drop_unchanged(plan: ExperimentRun, log: logging.Logger) -> list[NamedChange]:
     """Return the changes without those that are the full method itself under these settings."""
-    # Changes of other experiments are values of a setting, and the reference is one of them.
+    # Changes of other experiments are values of a setting, including the reference.
     if plan.experiment.name != ABLATION:
         return list(plan.changes)
 
@@ -321,7 +321,7 @@ def _drop_unchanged(plan: ExperimentRun, log: logging.Logger) -> list[NamedChang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkData:
-    """What all methods of a data set are run on."""
+    """The data that all methods of a data set run on."""
 
     windows: WindowSet  # all windows
     scopes: list[Scope]  # the test windows, by subset
@@ -362,10 +362,10 @@ class BenchmarkData:
         return any(method.is_applicable(scope.windows) for scope in self.scopes)
 
     def prepare(self, deployment: Deployment, method: Method, budget: Budget) -> FitInputs:
-        """Return what every seed of a method is fitted with."""
+        """Return the inputs that every seed of a method is fitted with."""
         news: NewsPool | None = None
         if method.reads_news:
-            # Not the deployment's preset: methods read the same in every deployment.
+            # Not the deployment's preset: methods get the same inputs in every deployment.
             encoder = RunConfig.preset(PRESET).news.encoder
             news = read_news(deployment, encoder, self.windows.views(), log=log)
         return prepare_inputs(
@@ -398,12 +398,12 @@ class BenchmarkData:
         write_forecasts(
             folder / f"{_name_run(method, inputs)}.parquet",
             list(zip(self.scopes, scores.forecasts, strict=True)),
-            # As rows of other test sets stay: some alone may have been scored this time.
+            # Rows of other test sets stay, since only some may have been scored this time.
             keeps_others=True,
         )
         if method.configure is not None:
             config = method.configure(inputs)
-            # Rows name a configuration by its hash alone.
+            # Rows name a configuration only by its hash.
             write_config(self.rows.parent, config)
             if run is not None:
                 trace_run(
@@ -475,7 +475,7 @@ def _name_run(method: Method, inputs: FitInputs) -> str:
 def replace_rows(path: Path, rows: pl.DataFrame) -> None:
     """Replace the rows of the same method, seed, subset and budget.
 
-    The order in the file does not depend on who wrote first.
+    The order in the file does not depend on the order of the writers.
     """
     replace_own_rows(
         path,

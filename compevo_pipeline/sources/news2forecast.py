@@ -39,7 +39,7 @@ TEST_LABEL = f"archive:{SOURCE}/AULF_test_data"  # start of the label of the pro
 NEWS_HEADER = ("time", "news", "region", "rationality", "date")
 ZONE = ZoneInfo("Australia/Sydney")
 DOMAIN = "n2f"
-"""Stands for the unnamed publishers; an item's address is ``n2f:`` and a hash of time and text."""
+"""Represents the unnamed publishers; an item's address is ``n2f:`` and a hash of time and text."""
 
 STATES = ("NSW", "QLD", "SA", "TAS", "VIC")
 HISTORY = "The historical load data is: "

@@ -157,7 +157,7 @@ def keep_first(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
 def _join_first(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
     """Return changes with ``_first``: when an earlier fetch wanted the same."""
     first = waiting.select(*KEY, "after", pl.col("fetched_at").alias("_first"))
-    # A null stands for a row that is gone, and equals a null.
+    # A null means that the row is gone, and equals a null.
     return wanted.join(
         first.unique([*KEY, "after"]), on=[*KEY, "after"], how="left", nulls_equal=True
     )

@@ -1,6 +1,6 @@
 """Series, and the frames that accompany them, in Parquet.
 
-What belongs here: where files lie, idempotent upserts, atomic replacement. What does not: parsing,
+What belongs here: where files are, idempotent upserts, atomic replacement. What does not: parsing,
 gaps, windows, news (``storage.news_store``), raw files (``sources.common.raw_store``).
 
 A folder of a frame has Parquet files, the record of the values that changed in them, and a manifest
@@ -177,7 +177,7 @@ class _Folder:
         if not self.path.exists():
             return []
         with self.locked():
-            # Without a manifest nothing says what was written.
+            # Without a manifest it is unknown what was written.
             try:
                 found = self.follow(lambda found: found)
                 is_known = found.paths or not any(self.path.glob("*.parquet"))
@@ -208,7 +208,7 @@ class _Folder:
 
 
 class SeriesStore:
-    """Series, and the frames beside them, under the folder of a deployment's data."""
+    """Series, and the frames next to them, in the folder of a deployment's data."""
 
     def __init__(self, root: Path) -> None:
         """Use ``root``, which the first write creates."""
@@ -450,7 +450,7 @@ class SeriesStore:
 def _find_unaccepted(
     pairs: Iterable[tuple[pl.DataFrame, pl.DataFrame]], earlier: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the changes of a whole file, as waiting ones, that nobody has accepted.
+    """Return the changes of a whole file, as waiting ones, that were not accepted.
 
     ``pairs`` are the stored and given rows of each series.
     """
@@ -468,7 +468,7 @@ def _find_unaccepted(
 
 
 def _pair(stored: pl.DataFrame, given: pl.DataFrame, *, keep_values: bool) -> pl.DataFrame:
-    """Return each given row beside the stored row of its key, with what becomes of it."""
+    """Return each given row joined to the stored row of its key, and what becomes of it."""
     pairs = given.join(stored, on=list(SERIES_KEY), how="left", suffix="_stored")
     is_equal = pl.all_horizontal(
         pl.col(name).eq_missing(pl.col(f"{name}_stored")) for name in CONTENT

@@ -1,11 +1,11 @@
-"""Alerts: what an operator is told, once a day for each fault, and how it reaches him.
+"""Alerts: what is reported to an operator, once a day for each fault, and how it is sent.
 
-What belongs here: one sentence a fault, the record of what was told to whom, and the way to a
-program or through Apprise to mail, a chat or a webhook. What does not: who looks for faults
+What belongs here: one sentence per fault, the record of what was sent where, and the way to a
+program or through Apprise to mail, a chat or a webhook. What does not: looking for faults
 (``defs.alerts``), where alerts go (``COMPEVO_ALERTS``).
 
 Every alert is in the log. A destination that does not take it is tried again by the next call. A
-home that cannot be written is a fault to tell: the record is then kept in Dagster's.
+home that cannot be written is a fault to report: the record is then kept in Dagster's.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ from compevo_core.runtime.files import describe_storage_error, file_lock, read_j
 from compevo_pipeline.config.settings import Settings, ensure_dagster_home
 from compevo_pipeline.sources.common.ledger import Entry, EntryState
 
-LONGEST_TEXT = 600  # characters of an alert; what is longer is cut in the middle
+LONGEST_TEXT = 600  # characters of an alert; longer ones are cut in the middle
 KEPT_DAYS = 2  # how many days an alert is offered to a destination that has not accepted it
-NIGHTS = 3  # how many nights in a row a source fails before somebody is told
+NIGHTS = 3  # how many nights in a row a source fails before it is reported
 _ASKED_LATELY = timedelta(days=2)
 _COMMAND = "command:"
 _COMMAND_SECONDS = 30
@@ -34,7 +34,7 @@ _TITLE = "CompEvo"
 class Alert:
     """A fault and a sentence about it: what, where, what to do."""
 
-    fault: str  # what makes it the same fault as before
+    fault: str  # identifies the fault from day to day
     text: str  # the sentence
 
 
@@ -47,8 +47,8 @@ def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Lo
         The number of new alerts.
 
     Raises:
-        SourceTransient: no destination takes an alert; the next call tries all of them again, and
-            so it does where some do, which the log says.
+        SourceTransient: no destination takes an alert; the next call tries all of them again. If
+            some take it, it tries the others again, and the log names them.
     """
     folder, faults = settings.layout(settings.mode).alerts, list(alerts)
     try:
@@ -71,7 +71,7 @@ def _send_new(
             if path.exists():
                 continue
             text = " ".join(alert.text.split())
-            if len(text) > LONGEST_TEXT:  # the end says what to do
+            if len(text) > LONGEST_TEXT:  # the end states what to do
                 half = LONGEST_TEXT // 2
                 text = f"{text[: half - 5]} ... {text[-half:]}"
             log.error(text)
@@ -82,10 +82,10 @@ def _send_new(
             if path.name < f"{day - timedelta(days=KEPT_DAYS)}":
                 path.unlink()
         destinations = settings.alerts.get_secret_value().split()
-        # Who took nothing is not asked again now.
+        # A destination that took nothing is not tried again now.
         silent: set[int] = set()
         for path in sorted(folder.glob("*.json")) if destinations else ():
-            record = read_json(path, "remove it: the alert is told again")
+            record = read_json(path, "remove it: the alert is sent again")
             for number, destination in enumerate(destinations, start=1):
                 if number in silent or _hash(destination) in record["told"]:
                     continue
@@ -110,11 +110,11 @@ def _send_new(
 def find_failing(entries: Iterable[Entry], now: datetime) -> dict[str, str]:
     """Return the sources whose last answer was a failure, each with a file and why.
 
-    A file that nobody asked for in two days is history.
+    A file that was not asked for in two days is history.
     """
     failing = {}
     for entry in entries:
-        # What was stored before stays stored where asking for its next version fails.
+        # Stored data stays if asking for its next version fails.
         has_failed = entry.state is EntryState.FAILED or (
             entry.tries > 0 and entry.state in (EntryState.FETCHED, EntryState.STORED)
         )
@@ -124,7 +124,7 @@ def find_failing(entries: Iterable[Entry], now: datetime) -> dict[str, str]:
 
 
 def find_answering(entries: Iterable[Entry], now: datetime) -> set[str]:
-    """Return the sources of which a file came, or was the same as before, in the last two days."""
+    """Return the sources with a file that came, or had not changed, in the last two days."""
     return {
         entry.source
         for entry in entries
@@ -150,7 +150,7 @@ def _send(destination: str, text: str) -> bool:
             return False
         return done.returncode == 0
 
-    import apprise  # only where somebody is told
+    import apprise  # only if an alert is sent
 
     # Its own messages hold whole addresses.
     logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)

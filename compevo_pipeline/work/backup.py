@@ -1,13 +1,13 @@
-"""A copy of a deployment while it runs, and bringing it back.
+"""Backing up a deployment while it runs, and restoring it.
 
-What belongs here: what is copied, how each kind of file is copied whole, and checking a copy. What
-does not: making series again from raw files (``work.ingest``), databases of other servers
-(Dagster's storage in Postgres has ``pg_dump``).
+What belongs here: what is copied, how each kind of file is copied consistently, and checking a
+copy. What does not: making series again from raw files (``work.ingest``), databases of other
+servers (Dagster's storage in Postgres has ``pg_dump``).
 
-The ledger is copied first: what is stored after it is asked for again, and stored once. Databases
-are copied by SQLite itself, folders under the lock of their writers, what links lead to as what
-lies there. A copy gets its name when it is whole, and its list of hashes is checked before anything
-is brought back.
+The ledger is copied first: data stored after it is asked for again, and stored only once. SQLite
+itself copies databases; folders are copied under the lock of their writers, and links as the files
+they lead to. A copy gets its name when it is complete, and its list of hashes is checked before
+anything is restored.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ from compevo_core.runtime.files import (
 )
 
 LIST_FILE = "backup.json"  # version, time and the hash of every file of a copy
-_UNFINISHED = ".restoring"  # lies in a home while it is brought back, with the hash of the list
+_UNFINISHED = ".restoring"  # in a home that is being restored, with the hash of the list
 LEFT_OUT = {"locks": 1, "run_locks": 1, "fits": 2, "stages": 2}
-"""Folders that hold locks, or what is made again when it is missing, and how deep they lie."""
+"""Folders of locks, or of files that are made again when missing, and their depth."""
 
 _PARTS = ("home", "dagster")
 _SQLITE = b"SQLite format 3\x00"
@@ -50,25 +50,25 @@ def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
     The settings in ``dagster_home`` are not copied.
 
     Raises:
-        ConfigError: the folder exists, or lies in what is copied; a link leads nowhere.
-        StoreBusy: a store was written for too long.
+        ConfigError: the folder exists, or is inside a copied one; a link leads nowhere. StoreBusy:
+        a store was written for too long.
     """
     roots = dict(zip(_PARTS, (home.resolve(), dagster_home.resolve()), strict=True))
     folder = folder.resolve()
     if folder.exists():
         raise ConfigError(f"{folder} exists; name a new folder, so that no copy mixes two states")
     if any(folder.is_relative_to(root) for root in roots.values()):
-        raise ConfigError(f"{folder} lies in what is copied; name a folder on another disk")
+        raise ConfigError(f"{folder} is inside a copied folder; name a folder on another disk")
 
     part = folder.with_name(f"{folder.name}{PART_SUFFIX}")
     shutil.rmtree(part, ignore_errors=True)
     with contextlib.ExitStack() as unless_whole:
-        # A disk that it has filled would stay full for all later copies.
+        # Otherwise a full disk would stay full for all later copies.
         unless_whole.callback(shutil.rmtree, part, ignore_errors=True)
         for name, root in roots.items():
             (part / name).mkdir(parents=True)
             if root.is_dir():
-                # A ledger that is older than the rows asks again for them; a newer one never would.
+                # A ledger that is older than the rows asks for them again; a newer one never would.
                 for ledger in root.glob(f"*/raw/{_LEDGER}"):
                     _copy_file(ledger, part / name / ledger.relative_to(root))
                 _copy_folder(root, part / name, root)
@@ -87,15 +87,15 @@ def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
 
 
 def list_unfinished(folder: Path) -> list[Path]:
-    """Return the unfinished backups beside a copy: killed ones, and those still being made."""
+    """Return the unfinished backups next to a copy: killed ones, and those still being made."""
     parts = sorted(folder.resolve().parent.glob(f"*{PART_SUFFIX}"))
     return [part for part in parts if (part / _PARTS[0]).is_dir()]
 
 
 def restore(folder: Path, home: Path, dagster_home: Path) -> int:
-    """Bring a copy back to where nothing of it is; return the number of files.
+    """Restore a copy to where none of its files exists; return the number of files.
 
-    A restore that was killed goes on by another one of the same copy.
+    After a kill, restore the same copy again to continue.
 
     Raises:
         ConfigError: no copy, or a file of it exists already.
@@ -135,8 +135,8 @@ def restore(folder: Path, home: Path, dagster_home: Path) -> int:
         shutil.copy2(path, target)
     runs = dagster_home / _RUNS
     if runs in targets.values():
-        # By a lock that nobody holds a run is known to be dead (``defs.dead_runs``). Without one it
-        # would be under way for ever, and those in the queue would wait for it.
+        # A lock that no process holds shows that a run is dead (``defs.dead_runs``). Without one,
+        # the run would never end, and runs in the queue would wait for it.
         locks = dagster_home / "run_locks"
         locks.mkdir(exist_ok=True)
         with closing(sqlite3.connect(runs)) as database:
@@ -147,7 +147,7 @@ def restore(folder: Path, home: Path, dagster_home: Path) -> int:
 
 
 def _locate(root: Path, name: str) -> Path | None:
-    """Return the path of a file below a folder; None where its name or a link leads elsewhere."""
+    """Return the path of a file below a folder; None if its name or a link leads elsewhere."""
     try:
         path = root.resolve() / name
         return path if path.resolve() == path and root.resolve() in path.parents else None
@@ -156,14 +156,14 @@ def _locate(root: Path, name: str) -> Path | None:
 
 
 def _copy_folder(folder: Path, target: Path, root: Path) -> None:
-    """Copy what a folder holds, under the lock of its writers where it has one."""
+    """Copy the contents of a folder, under the lock of its writers if there is one."""
     lock = folder / LOCK_FILE
     is_locked = lock.exists() and _RAW not in folder.parts
     with file_lock(lock, exclusive=False) if is_locked else contextlib.nullcontext():
         for path in _list_files(folder):
-            # A data set may have such a name, too: its folders lie deeper.
+            # A data set may have such a name, too, but its folders are deeper.
             depth = len(path.relative_to(root).parts)
-            # A file that goes meanwhile was a temporary one. Dagster's settings come with the code.
+            # A file that vanishes meanwhile was temporary. Dagster's settings come with the code.
             is_left_out = path.name.endswith(_LEFT_OUT_FILES)
             if path.is_dir() and LEFT_OUT.get(path.name) != depth:
                 (target / path.name).mkdir(exist_ok=True)
@@ -175,7 +175,7 @@ def _copy_folder(folder: Path, target: Path, root: Path) -> None:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    # A run that goes on removes folders, too.
+    # A running process may remove folders, too.
     with contextlib.suppress(FileNotFoundError):
         return sorted(folder.iterdir())
     return []
@@ -198,7 +198,7 @@ def _copy_file(path: Path, target: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock beside a file, such as the news database, where there is one."""
+    """Hold the lock next to a file, such as the news database, if there is one."""
     lock = path.with_name(f"{path.name}.lock")
     with file_lock(lock, exclusive=False) if lock.exists() else contextlib.nullcontext():
         yield

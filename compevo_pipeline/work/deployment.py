@@ -74,7 +74,7 @@ class Deployment:
     ) -> LiveContext:
         """Open a client and the ledger of live mode, for the given span.
 
-        What a refresh asks for has ``FEED_TIMEOUT_S``, a backfill all the time that it needs.
+        Requests of a refresh have ``FEED_TIMEOUT_S``, a backfill all the time that it needs.
         """
         ledger = self.ledger()
         client = Client(
@@ -100,11 +100,11 @@ class Deployment:
         )
 
     def shared_fits(self) -> SharedFits:
-        """Open the fitted baselines, which are shared by all that ask for the same fits."""
+        """Open the fitted baselines, shared by all who need the same fits."""
         return SharedFits(fits_folder(self.layout))
 
     def receipts(self) -> Receipts:
-        """Open what says which products need not be made again."""
+        """Open the receipts that show which products need not be made again."""
         return Receipts(self.layout.receipts)
 
     def ledger(self) -> Ledger:
@@ -112,7 +112,7 @@ class Deployment:
         return Ledger(self.layout.ledger)
 
     def list_asked(self) -> list[Entry]:
-        """Return the entries of the ledger; a look at it must not make one."""
+        """Return the entries of the ledger; reading must not create it."""
         return self.ledger().list_entries() if self.layout.ledger.exists() else []
 
     def raw_store(self) -> RawStore:
@@ -120,7 +120,7 @@ class Deployment:
         return RawStore(self.layout.raw)
 
     def series_store(self) -> SeriesStore:
-        """Open the Parquet series, and the frames beside them."""
+        """Open the Parquet series, and the frames next to them."""
         return SeriesStore(self.layout.root)
 
     def news_store(self) -> NewsStore:

@@ -3,8 +3,8 @@
 What belongs here: which titles are embedded, in which order, and gathering what windows name. What
 does not: encoders (``compevo_core.lm.encoder``), files (``storage``), Dagster (``defs.assets``).
 
-``news/embeddings`` embeds ahead what windows can name. Whoever reads a pool embeds what is missing
-all the same: an article that came since, or in the demo all that the step's own windows name.
+``news/embeddings`` embeds ahead what windows can name. Reading a pool embeds what is still missing:
+an article that came since, or in the demo all that the step's own windows name.
 
 Shapes: N titles, D embedding size.
 """
@@ -99,7 +99,7 @@ def read_news(
 
 
 def find_encoder(run: Path) -> str:
-    """Return the encoder that the model of a run finds its news by; empty if it reads none."""
+    """Return the encoder with which the model of a run finds its news; empty if it reads none."""
     folder = RunFolder(run)
     verify_manifest(folder.model)
     settings = json.loads(folder.model_config_file.read_text(encoding="utf-8"))
@@ -116,7 +116,7 @@ def write_news(
 ) -> Path | None:
     """Write the pool of a data set's windows for a training; return its folder, if it needs one.
 
-    With ``to_test`` the windows after the test split are left out, which nobody scores with it.
+    With ``to_test`` the windows after the test split are left out, which are not scored with it.
     """
     views = list_views_to_test(windows) if to_test else windows.views()
     pool = read_news(deployment, encoder, views, log=log)
@@ -138,7 +138,7 @@ def embed_titles(embeddings: EmbeddingStore, titles: Sequence[str], log: logging
     if not missing:
         return 0
 
-    # torch: only where something is embedded.
+    # torch: only if something is embedded.
     from compevo_core.lm.encoder import load_encoder, use_all_cores
 
     encoder = load_encoder(embeddings.encoder)
@@ -159,11 +159,11 @@ def embed_titles(embeddings: EmbeddingStore, titles: Sequence[str], log: logging
 
 
 def _find_values(deployment: Deployment, spec: DatasetSpec) -> Span | None:
-    """Return the stamps of the first and the last stored value, where the split plan needs them."""
+    """Return the stamps of the first and the last stored value, if the split plan needs them."""
     if spec.spans:
         return None
     try:
         stamps = deployment.series_store().read(spec.name)["start_utc"]
     except DataError:
-        return None  # not materialized yet; whoever trains on it embeds what its windows name
+        return None  # not materialized yet; a training embeds what its windows name
     return stamps.min(), stamps.max()  # type: ignore[return-value]  # of a column of instants

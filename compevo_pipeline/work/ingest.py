@@ -1,7 +1,7 @@
-"""From a feed's files to stored rows: series, the frames beside them, articles.
+"""From a feed's files to stored rows: series, the frames next to them, articles.
 
-What belongs here: reading feeds in every mode, storing what they give, making it again from kept
-files, what the stores have lost since a run. What does not: parsing (``sources``), files
+What belongs here: reading feeds in every mode, storing their rows, making them again from kept
+files, finding what the stores have lost since a run. What does not: parsing (``sources``), files
 (``storage``), what rows must fulfil (``work.row_rules``), windows (``work.stored_windows``).
 Nothing is stored until every file of a feed has been parsed and checked.
 """
@@ -42,9 +42,9 @@ from compevo_pipeline.work.row_rules import (
 log = logging.getLogger(__name__)
 
 Span = tuple[datetime | None, datetime | None]  # start and end of a backfill in live mode
-WHAT_IS_NEW: Span = (None, None)  # what a daily refresh fetches, in place of a backfill's span
+WHAT_IS_NEW: Span = (None, None)  # what a daily refresh fetches, instead of a backfill's span
 DATA_VERSION_TAG = "dagster/data_version"
-"""Tag by which an event that no asset returned gives the version; Dagster reads it by this name."""
+"""Tag with the version in an event that no asset returned; Dagster reads it by this name."""
 
 _VERSION_DIGITS = 32
 _SHOWN_LOST = 5
@@ -55,10 +55,10 @@ _INGEST_CODE = (
 )
 
 MAX_BATCH_BYTES = 256 * 2**20
-"""Bytes of fetched files that are parsed and stored together; a backfill goes on after the last."""
+"""Bytes of fetched files that are parsed and stored together; a backfill resumes after them."""
 
 MIN_READABLE_SHARE = 0.5
-"""Share of the files of a batch that must be readable: with less, the format changed."""
+"""Share of the files of a batch that must be readable: with fewer, the format has changed."""
 
 
 def ingest_feed(
@@ -72,8 +72,8 @@ def ingest_feed(
 ) -> dict[str, int]:
     """Parse the files of a feed, keep their bytes and store the frames; return counts by name.
 
-    Where the data set ``is_whole`` since it was last read, files on disk that were parsed then are
-    not parsed again.
+    If the data set ``is_whole`` since it was last read, files on disk that were parsed then are not
+    parsed again.
     """
     if deployment.data_mode is not Mode.LIVE or feed.fetch_live is None:
         ingest = _Ingest(deployment, feed, dataset, deployment.clock())
@@ -94,7 +94,7 @@ def ingest_feed(
 def _ingest_arriving(
     ingest: "_Ingest", ledger: Ledger, arriving: Iterator[RawFile], log: logging.Logger
 ) -> dict[str, int]:
-    """Store what a publisher sends, batch by batch; what came before a failure is stored too."""
+    """Store what a publisher sends, batch by batch; batches before a failure are stored, too."""
     counts = Counter(files=0)
     is_last = False
     failure: SourceError | None = None
@@ -107,14 +107,14 @@ def _ingest_arriving(
 
         if batch:
             read = ingest.read_batch(batch)
-            # The next run fetches them anew.
+            # The next run fetches them again.
             for raw_file, fault in read.rejected:
                 ledger.reject(*name_entry(raw_file), f"{type(fault).__name__}: {fault}")
                 log.warning("%s is left out: %s", ingest.feed.name, fault)
             if read.error is not None and not read.files:
                 raise read.error
 
-            # The format changed, it seems: what can be read is stored, and the run fails.
+            # The format seems to have changed: what can be read is stored, and the run fails.
             if len(read.files) < MIN_READABLE_SHARE * len(batch):
                 failure = read.error
             counts.update(ingest.store(read))
@@ -143,7 +143,7 @@ def _fill_batch(batch: list[RawFile], arriving: Iterator[RawFile]) -> bool:
 def _reject_waiting(
     ingest: "_Ingest", ledger: Ledger, files: Sequence[RawFile], log: logging.Logger
 ) -> None:
-    """Let the next run fetch the files again whose changes of known values wait."""
+    """Let the next run fetch the files with waiting changes of known values again."""
     feed, dataset = ingest.feed, ingest.dataset
     if FrameKind.SERIES not in feed.parsers:
         return
@@ -157,7 +157,7 @@ def _reject_waiting(
 
 
 def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool) -> dict[str, int]:
-    """Parse and store the files of a feed, unless these very files were and all is still there."""
+    """Parse and store the files of a feed, unless exactly these were, and all is still there."""
     deployment, feed, dataset = ingest.deployment, ingest.feed, ingest.dataset
     receipts, name = deployment.receipts(), f"feed {dataset} {feed.name} {feed.accepts_gaps}"
     declared = deployment.registry[dataset].declaration if dataset in deployment.registry else None
@@ -175,7 +175,7 @@ def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool
 
     # All parsers run, and all rows are looked at, before anything is stored.
     counts = ingest.store(ingest.read(files))
-    # Changes that wait are confirmed by the same files, read again later.
+    # Reading the same files again later confirms changes that wait.
     is_dataset = dataset in deployment.registry
     if not is_dataset or deployment.series_store().read_waiting(dataset).is_empty():
         receipts.keep(name, made_of)
@@ -183,7 +183,7 @@ def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool
 
 
 def hash_stored(deployment: Deployment, dataset: str) -> str:
-    """Return the version of what is stored of a data set, or of ``news``; empty before anything is.
+    """Return the version of the stored data of a data set, or of ``news``; empty without any.
 
     Raises:
         StoreBusy: a store was not free in time.
@@ -205,14 +205,14 @@ def ingest_dataset(
 ) -> dict[str, dict[str, int]]:
     """Read feeds of a data set, or of ``news``, one after the other; return counts by feed.
 
-    Without ``feeds`` all that exist in the mode. One that fails leaves what the others give.
+    Without ``feeds`` all that exist in the mode. If one fails, the others are still stored.
 
     A feed that the archive lacks is left out with a warning, and so is an optional one that fails.
     In live mode all feeds are read before the failure of another one is raised.
 
     Raises:
         ConfigError: there is no such data set.
-        SourceError: of a feed that is not left out, or where none brings series or articles.
+        SourceError: from a feed that is not left out, or if none brings series or articles.
     """
     if feeds is None:
         table = deployment.feeds()
@@ -245,11 +245,11 @@ def ingest_dataset(
     if (stored := hash_stored(deployment, dataset)) != before or not is_whole:
         receipts.keep(receipt, stored)
     if failures:
-        # A retry may cure a transient failure: it is the one that the run ends with.
+        # A retry may cure a transient failure, so the run ends with this one.
         transient = [error for error in failures if isinstance(error, SourceTransient)]
         raise [*transient, *failures][0]
 
-    # Weather alone is not a data set.
+    # Only weather is not a data set.
     brought = {kind for feed in feeds if feed.name in counts for kind in feed.parsers}
     if left_out is not None and not brought & {FrameKind.SERIES, FrameKind.ARTICLES}:
         raise left_out
@@ -257,7 +257,7 @@ def ingest_dataset(
 
 
 def find_damaged(deployment: Deployment, dataset: str, *, sets_aside: bool = False) -> list[Path]:
-    """Return the stored files of a data set that are not what was written."""
+    """Return the damaged stored files of a data set."""
     if dataset not in deployment.registry:
         return []
     return deployment.series_store().set_aside_damaged(dataset, dry=not sets_aside)
@@ -266,9 +266,9 @@ def find_damaged(deployment: Deployment, dataset: str, *, sets_aside: bool = Fal
 def mend_store(
     deployment: Deployment, dataset: str, *, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
-    """Make again what a store has lost, from the files that are kept; return counts by feed.
+    """Restore what a store has lost, from the kept files; return counts by feed.
 
-    Files whose bytes are gone too are asked for again, as far as a refresh or a backfill reaches.
+    Files whose bytes are also gone are asked for again, as far as a refresh or a backfill reaches.
     """
     lost = find_lost(deployment, dataset)
     if not lost:
@@ -288,16 +288,16 @@ def mend_store(
 def rebuild(
     deployment: Deployment, dataset: str, *, log: logging.Logger
 ) -> dict[str, dict[str, int]]:
-    """Store the rows of every raw file that is kept of a data set, or of ``news``, once more.
+    """Store the rows of every kept raw file of a data set, or of ``news``, once more.
 
-    Rows that are stored and newer stay, but what is not what was written is set aside first. A file
-    that was refused is refused again.
+    Stored rows that are newer stay, but damaged files are set aside first. A file that was refused
+    is refused again.
 
     Raises:
         SourceError: a user's own file cannot be read.
     """
     for path in find_damaged(deployment, dataset, sets_aside=True):
-        log.warning(f"{path} is not what was written: it is set aside and made again")
+        log.warning(f"{path} is damaged: it is set aside and made again")
     counts: dict[str, dict[str, int]] = {}
     for feed in deployment.feeds()[dataset]:
         if feed.replaces:
@@ -331,12 +331,12 @@ def rebuild(
 def hash_series(deployment: Deployment, dataset: str) -> str:
     """Return the version of what is stored of a data set.
 
-    It covers series, the frames beside them, and articles of the data set's own.
+    It covers series, the frames next to them, and articles of the data set's own.
     """
     parts = deployment.series_store().hash_files(dataset)
     publisher = deployment.registry[dataset].spec.news_source
     news = deployment.news_store()
-    # A user's data set brings its articles with its series, where it has any.
+    # A user's data set brings its articles with its series, if it has any.
     if publisher and news.path.exists():
         parts.append(news.hash_content(publisher))
     return hash_text("\n".join(parts))[:_VERSION_DIGITS]
@@ -349,7 +349,7 @@ def hash_news(deployment: Deployment) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
-    """Files that can be read with what they hold, and the others."""
+    """Files that can be read with their contents, and the others."""
 
     files: Sequence[RawFile] = ()
     frames: Mapping[FrameKind, pl.DataFrame] = field(default_factory=dict)
@@ -395,43 +395,43 @@ class _Ingest:
         return _Batch(files=raw_files, frames=frames, losses=losses)
 
     def read_batch(self, batch: Sequence[RawFile]) -> _Batch:
-        """Read files together; where that fails, those that can be read one by one."""
+        """Read files together; if that fails, those that can be read one by one."""
         try:
             return self.read(batch)
         except SourceError as error:
             together = error
 
         rejected: list[tuple[RawFile, SourceError]] = []
-        alone: list[tuple[RawFile, _Batch]] = []
+        singles: list[tuple[RawFile, _Batch]] = []
         for raw_file in batch:
             try:
-                alone.append((raw_file, self.read([raw_file])))
+                singles.append((raw_file, self.read([raw_file])))
             except SourceError as error:
                 rejected.append((raw_file, error))
 
-        # Each alone, and then beside what the others measured.
+        # Each by itself, and then together with what the others measured.
         measured = {
-            kind: pl.concat([part.frames[kind] for _, part in alone])
+            kind: pl.concat([part.frames[kind] for _, part in singles])
             for kind in self.feed.parsers
-            if alone
+            if singles
         }
         files: list[RawFile] = []
-        for raw_file, parsed in alone:
+        for raw_file, parsed in singles:
             try:
                 self._refuse_far(parsed.frames, measured)
                 files.append(raw_file)
             except SourceError as error:
                 rejected.append((raw_file, error))
         if not rejected:
-            raise together  # several files together may fail where each alone does not
+            raise together  # several files together may fail even if each by itself does not
         readable = self.read(files) if files else _Batch()
         return replace(readable, rejected=rejected, error=together)
 
     def store(self, batch: _Batch) -> dict[str, int]:
-        """Keep the bytes and store the rows; return what the log says of them."""
+        """Keep the bytes and store the rows; return what the log says about them."""
         store = self.deployment.raw_store()
         for raw_file in batch.files:
-            # What came from a publisher just now was kept on arrival.
+            # Files that came from a publisher just now were kept on arrival.
             if raw_file.mode is not Mode.LIVE:
                 store.write(raw_file)
 
@@ -493,7 +493,7 @@ class _Ingest:
                 self.dataset,
                 frame,
                 replace=replaces,
-                # What a new declaration reads in another way was meant.
+                # Changes by a new declaration are intended.
                 accept=declared is not None and store.is_older(self.dataset, declared),
             )
             if replaces and report.waiting:
@@ -516,8 +516,8 @@ class _Ingest:
         if kind is FrameKind.ARTICLES:
             given = frame.height
             if self.feed.folds_titles and deployment.data_mode is Mode.LIVE and given:
-                # Headlines that are stored, near-identical, from the days before. News of a user's
-                # own data set is no other's, and folds away nothing of theirs.
+                # Near-identical headlines stored on the days before. News of a user's own data set
+                # is separate, and replaces none of the others.
                 at = pl.col("available_at")
                 first, last = frame.select(at.min().alias("first"), at.max().alias("last")).row(0)
                 with contextlib.suppress(DataError):  # nothing is stored yet
@@ -532,7 +532,7 @@ class _Ingest:
             }
 
         deployment.series_store().write_frame(self.dataset, kind, frame, replace=replaces)
-        # Those of this batch, like the other counts, which are summed over batches and months.
+        # Only of this batch, like the other counts, which are summed over batches and months.
         return {f"{kind} rows": frame.height}
 
 
@@ -543,8 +543,8 @@ def _measure(raw_files: Sequence[RawFile]) -> dict[str, int]:
 def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:
     """Yield the kept files of a feed, oldest first, in batches that hold no name twice.
 
-    Earlier versions of a file come in their turn, so what they alone hold is stored too. A file
-    whose bytes are no longer those that came is left out with a warning.
+    Earlier versions of a file come in their turn, so what only they hold is stored, too. A file
+    whose bytes have changed is left out with a warning.
     """
     batch: list[RawFile] = []
     size = 0
@@ -566,7 +566,7 @@ def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:
 
 
 def count_rows(deployment: Deployment, dataset: str) -> dict[str, int]:
-    """Return the rows of each store that the feeds of a data set write, by a name of it."""
+    """Return the rows of each store that the feeds of a data set write, by the store's name."""
     counts = deployment.series_store().count_rows(dataset)
     kinds = {kind for feed in deployment.feeds()[dataset] for kind in feed.parsers}
     if FrameKind.ARTICLES in kinds:
@@ -598,7 +598,7 @@ def _name_rows(dataset: str) -> str:
 
 
 def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:
-    """Let the next fetch ask for stored files whose bytes are gone too; return their number."""
+    """Let the next fetch also ask for stored files whose bytes are gone; return their number."""
     labels = tuple(label for feed in feeds for label in feed.labels)
     ledger, raw = deployment.ledger(), deployment.raw_store()
     stored = [

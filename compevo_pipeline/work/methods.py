@@ -1,4 +1,4 @@
-"""Which method forecasts a data set: what was asked for, or what validation says.
+"""Which method forecasts a data set: the requested one, or the choice of validation.
 
 What belongs here: the way from stored windows and a name to the settings of a training. What does
 not: the choice itself (``compevo_core.evaluation.method_choice``), training.
@@ -32,19 +32,19 @@ class MethodPlan:
     name: str  # of the method
     dataset: str
     config: RunConfig  # settings of its training
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what its manifest says of the choice
-    sentence: str = ""  # the choice or the preset in one line; empty where a method was named
-    news: str = ""  # whether its news helps, in one line; empty where none was compared
-    trained: Path | None = None  # the run where it is trained already
+    facts: Mapping[str, Any] = field(default_factory=dict)  # its manifest's record of the choice
+    sentence: str = ""  # the choice or the preset in one line; empty if a method was named
+    news: str = ""  # whether its news helps, in one line; empty if none was compared
+    trained: Path | None = None  # the run, if it is trained already
 
     @property
     def label(self) -> str:
-        """What its run folders begin with."""
+        """The prefix of its run folders."""
         return f"{make_folder_name(self.name)}-{self.dataset}"
 
 
 def choose_name(dataset: str, method: str | None, preset: str | None) -> str:
-    """Return the method that is meant: a preset is a population's, and so are built-in data sets.
+    """Return the intended method: presets and built-in data sets mean a population.
 
     Raises:
         ConfigError: a preset for a method that has none.
@@ -70,7 +70,7 @@ def plan_preset(config: RunConfig, dataset: str, preset: str = "") -> MethodPlan
 
 
 def configure_chosen(method: str, changes: Mapping[str, Any]) -> RunConfig:
-    """Return the settings of a method, or of the simplest one where validation is to choose.
+    """Return the settings of a method, or of the simplest one if validation is to choose.
 
     Raises:
         ConfigError: no such method, or a setting that it does not have.
@@ -91,8 +91,8 @@ def plan_method(
 ) -> MethodPlan:
     """Return what to train for a method without a language model, or for the best one.
 
-    ``method`` is a name or ``auto``; ``changes`` are settings by dotted name; what the choice fits,
-    the training finds in ``fits``.
+    ``method`` is a name or ``auto``; ``changes`` are settings by dotted name; the training finds
+    the fits of the choice in ``fits``.
 
     Raises:
         ConfigError: no such method, or a setting that it does not have.

@@ -79,10 +79,10 @@ from AEMO's forecast. In megawatts times -1 the nearest region is 2.7 away and T
 by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decision
 15-issued-forecasts).
 """
-LEAST_SPREAD = 0.05  # A spread is at least this part of the level: a steady series may move too
+LEAST_SPREAD = 0.05  # A spread is at least this part of the level: a steady series may move, too
 LEAST_NEWS_CHANGE = 0.005  # share of the mean that news may move without a note
-CROWD_DAYS = 28  # that say how many articles come on a usual day
-TIMES_USUAL_NEWS = 2.0  # from which a day of news is told as a crowd
+CROWD_DAYS = 28  # that show how many articles come on a usual day
+TIMES_USUAL_NEWS = 2.0  # from which a day of news counts as a crowd
 UNBOUNDED = Variable(unit="", low=None, high=None)
 LATEST_DAYS = 14  # days that are tried for the newest one with a published forecast
 DAY_BEGINS = (
@@ -90,16 +90,16 @@ DAY_BEGINS = (
     "declaration, and fit again, forecasts begin where the file ends"
 )
 OLD_STATE = (
-    "goes on from what an earlier version of the code learnt from past days; compevo refit "
+    "continues from what an earlier version of the code learnt from past days; compevo refit "
     "{dataset} learns them again with this version"
 )
 
 NEWS_LIMIT = timedelta(hours=72)
-"""Age of the newest article that a forecast is made with unless a run says otherwise."""
+"""Age of the newest article with which a forecast is made, unless a run sets another."""
 
 
 class MissingInputError(DataError):
-    """What a forecast is made of is not stored, and may come."""
+    """An input of a forecast is not stored, but may still come."""
 
 
 class KnownTo(StrEnum):
@@ -110,7 +110,7 @@ class KnownTo(StrEnum):
 
 
 class StaleNews(StrEnum):
-    """What to do where the newest article is too old."""
+    """What to do if the newest article is too old."""
 
     WARN = "warn"
     REFUSE = "refuse"
@@ -120,7 +120,7 @@ class StaleNews(StrEnum):
 class NewsRule:
     """How old the newest article may be when a forecast is made, and what happens if it is older.
 
-    Where a data set has no news at all, nothing is asked.
+    Ignored for data sets without news.
     """
 
     limit: timedelta = NEWS_LIMIT
@@ -131,7 +131,7 @@ class NewsRule:
 class Origin:
     """The day of a forecast: its first instant, and until when the forecast knows.
 
-    Where a day has several origins, a day alone means the one at midnight.
+    If a day has several origins, a day without a time means the one at midnight.
     """
 
     day: date
@@ -145,7 +145,7 @@ class Origin:
         Raises:
             ConfigError: the data set's views know no such instant, or begin at other times.
         """
-        # Steps before the origin that nobody has measured at the issue time.
+        # Steps before the origin that are not measured yet at the issue time.
         unknown = max(spec.unknown_steps)
         if known_to is KnownTo.ISSUE_TIME and not unknown:
             raise ConfigError(
@@ -170,7 +170,7 @@ class Origin:
 class StoredFrames:
     """Everything that is stored of a data set; reading it costs a second, so it is read once.
 
-    Who reads no news does not open its store, which another program may hold.
+    Without news its store is not opened, which another program may hold.
     """
 
     spec: DatasetSpec
@@ -189,7 +189,7 @@ class StoredFrames:
             DataError: there is no series.
             StoreBusy: another program holds the news.
         """
-        # Nothing that is too old for any view that is made below: neither news nor values by step.
+        # Nothing too old for all views that are made below: neither news nor values by step.
         first = _find_first_later(spec)
         since = None if first is None else first - spec.news_longest_lookback
         news = deployment.news_store()
@@ -197,7 +197,7 @@ class StoredFrames:
         if reads_news and news.path.exists():
             articles = news.read_articles(since)
             if not articles.height:
-                articles = news.read_newest(1)  # its age is what a reader is warned of
+                articles = news.read_newest(1)  # needed only for the warning about old news
             if not spec.news_source:
                 articles = articles.filter(is_of_domain(deployment.settings.news_domains))
 
@@ -237,7 +237,7 @@ class StoredFrames:
     def build_later_windows(self, stored: WindowSet | None = None) -> WindowSet:
         """Cut the windows after train, whose errors a population may have to take note of.
 
-        Where the windows asset is as new as the series, it is ``stored``, and none is cut again.
+        If the windows asset is as new as the series, it is ``stored``, and none is cut again.
         """
         first = _find_first_later(self.spec)
         if stored is not None:
@@ -259,7 +259,7 @@ class DayInputs:
     """Views of a day, and what is wrong with them."""
 
     built: BuiltViews
-    newest: NewestKnown | None  # the newest things they know; None where no series has a view
+    newest: NewestKnown | None  # the newest inputs they know; None if no series has a view
     missing: tuple[str, ...]  # reasons why no forecast can be made
     warnings: tuple[str, ...]  # what a reader of the forecast should know
 
@@ -267,14 +267,14 @@ class DayInputs:
 def find_news_rule(
     deployment: Deployment, dataset: str, rule: NewsRule, run: Path | None = None
 ) -> NewsRule | None:
-    """Return the rule for a run, the current one unless given; None where it reads no news."""
+    """Return the rule for a run, the current one unless given; None if it reads no news."""
     if run is None and has_current_run(deployment.layout, dataset):
         run = find_current_run(deployment.layout, dataset)
     return rule if run is None or find_encoder(run) else None
 
 
 def reads_news(deployment: Deployment, datasets: Iterable[str]) -> bool:
-    """Whether the current model of a data set reads news; so too where none has one."""
+    """Whether the current model of a data set reads news; also True without a model."""
     layout = deployment.layout
     trained = [name for name in datasets if has_current_run(layout, name)]
     runs = [find_current_run(layout, name) for name in trained]
@@ -282,7 +282,7 @@ def reads_news(deployment: Deployment, datasets: Iterable[str]) -> bool:
 
 
 def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) -> DayInputs:
-    """Make the views of a day and say what is missing or too old; without a rule, not of news."""
+    """Make the views of a day and say what is missing or too old; news only with a rule."""
     built = frames.build_views(origin)
     # Series that fail for one reason are named together.
     by_reason: dict[str, list[str]] = {}
@@ -297,7 +297,7 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) ->
     newest = find_newest_known(
         built.views, frames.series, published=frames.published, articles=articles
     )
-    # A model of the published forecast's errors has nothing to correct without it.
+    # A model of the published forecast's errors needs it.
     without = [view.entity for view in built.views if view.published is None]
     if frames.spec.published_evidence and without:
         missing.append(
@@ -325,7 +325,7 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) ->
 
 
 def _describe_crowds(articles: pl.DataFrame, spec: DatasetSpec, until: datetime) -> Iterator[str]:
-    """Say where so much was published on one day that other articles would have no place."""
+    """Say if so much was published on one day that other articles would have no place."""
     day = pl.col("available_at").dt.date()
     earliest = until - CROWD_DAYS * DAY - spec.news_lookback
     recent = articles.filter(pl.col("available_at").is_between(earliest, until, closed="left"))
@@ -340,7 +340,7 @@ def _describe_crowds(articles: pl.DataFrame, spec: DatasetSpec, until: datetime)
             "site are read at most; COMPEVO_NEWS_DOMAINS names the sites that may be read at all"
         )
 
-    # Many sites with a headline each are no crowd of one site.
+    # Many sites with a headline each do not crowd like one site.
     hours = (until - pl.col("available_at")).dt.total_hours()
     by_day = recent.group_by((hours // 24).alias("ago")).len()
     usual = by_day.filter(pl.col("ago") > 0).select(pl.col("len").median()).item()
@@ -354,7 +354,7 @@ def _describe_crowds(articles: pl.DataFrame, spec: DatasetSpec, until: datetime)
 
 
 def _find_first_later(spec: DatasetSpec) -> datetime | None:
-    """Return the first origin after the train split; None where the days decide, not the plan."""
+    """Return the first origin after the train split; None if the plan does not decide it."""
     limits = resolve_spans(spec)
     starts = [start for span, (start, _) in limits.items() if span.split != "train"]
     return min(starts, default=None)
@@ -365,10 +365,10 @@ class DayForecast:
     """The forecast of a day, as it was issued."""
 
     forecast: IssuedForecast
-    folder: Path  # where it lies
+    folder: Path  # where it is stored
     is_new: bool  # whether it was issued just now
-    # What a reader should know: old news, or that the stored data or the current model are no
-    # longer those that it was made of.
+    # What a reader should know: old news, or that the stored data or the current model have changed
+    # since it was made.
     notes: tuple[str, ...] = ()
 
 
@@ -386,12 +386,12 @@ def forecast_day(
 ) -> DayForecast:
     """Issue the forecast of a day, or read the one that was issued before.
 
-    A day that was issued is verified and returned without any inference, whatever is stored now.
+    A day that was issued is verified and returned without any inference or look at the stored data.
 
-    ``day``, on the market's clock, has a time where days have several origins: without one the
-    forecast begins at midnight. None is the newest one that can be forecast. Without ``known_to``
+    ``day``, on the market's clock, has a time if days have several origins: without one the
+    forecast begins at midnight. None is the newest day that can be forecast. Without ``known_to``
     it is the earlier instant that the data set's views know. With ``supersede`` a day that was
-    issued before is issued again, beside the older record.
+    issued before is issued again; the older record stays.
 
     Raises:
         ConfigError: there is no such data set, or its views know no such instant.
@@ -403,7 +403,7 @@ def forecast_day(
     of_start: list[str] = []
     if day is None:
         day = find_next_day(deployment, spec, known_to)
-        # Why the newest day of declared files lies before what a reader may expect.
+        # Why the newest day of declared files is earlier than a reader may expect.
         series, ended = read_live_series(deployment, spec)
         of_start.extend([ended] if ended else [])
         start = Origin.of(spec, day, known_to).origin_utc
@@ -438,13 +438,13 @@ def forecast_day(
 def find_next_day(
     deployment: Deployment, spec: DatasetSpec, known_to: KnownTo | None = None
 ) -> date:
-    """Return the newest day, on the market's clock, that every series can be forecast for.
+    """Return the newest day, on the market's clock, for which every series can be forecast.
 
-    Where days have several origins it is the newest of them, with its time.
+    If days have several origins it is the newest of them, with its time.
 
-    Where models correct a published forecast it is the newest one with a publication of the whole
-    day, of the last ``LATEST_DAYS``; with none the newest by the series, whose forecast then says
-    what is missing.
+    If models correct a published forecast it is the newest of the last ``LATEST_DAYS`` with a
+    publication for the whole day; without any, the newest by the series, whose forecast then
+    reports what is missing.
     """
     series, _ = read_live_series(deployment, spec)
     start = spec.to_market(find_next_origin(spec, series))
@@ -468,18 +468,18 @@ def find_next_day(
 
 
 def read_live_series(deployment: Deployment, spec: DatasetSpec) -> tuple[pl.DataFrame, str]:
-    """Read the series of a data set; of a declared one those that go on, and which have ended.
+    """Read the series of a data set; if it is declared, those that continue, and which ended.
 
-    A series of a publisher that ends is a fault; in a user's file it may be a shop that closed.
+    A publisher's series that ends is a fault; in a user's file a shop may have closed.
     """
     series = deployment.series_store().read(spec.name)
     return (series, "") if spec.name in DATASETS else select_live(spec, series)
 
 
 def choose_dataset(deployment: Deployment) -> str:
-    """Return the data set that was trained last, which is forecast where none is named.
+    """Return the data set that was trained last, which is forecast if none is named.
 
-    ``ConfigError`` where none has a trained model.
+    ``ConfigError`` if none has a trained model.
     """
     layout, registry = deployment.layout, deployment.registry
     trained = [
@@ -574,14 +574,14 @@ def _issue(
     notes = (*inputs.warnings, *notes)
     notes += tuple(f"no forecast of {entity}: {reason}" for entity, reason in unknown.items())
     if new:
-        notes += (f"{describe_new(new)}, once a whole window of theirs lies in train",)
+        notes += (f"{describe_new(new)}, once a whole window of theirs is in train",)
     if origin.origin_utc < _find_fitted_until(spec):
         notes += (
             f"the model was fitted and chosen on values after {origin.day}, so its error there "
             "will be too small",
         )
     if is_own:
-        # What was said of the days before is not said again.
+        # Notes on the days before are not repeated.
         since = origin.until - max(DAY, spec.step)
         for entity, part in select_newest(select_series(spec, before)[0]):
             notes += tuple(describe_new_faults(entity, part, spec.step, since))
@@ -591,15 +591,15 @@ def _issue(
         points = {entity: forecast.select_points(entity)[METHOD] for entity in forecast.entities}
         bands = {entity: select_band(forecast, entity, BAND_80) for entity in points}
         notes += tuple(describe_outside(points, {e: band for e, band in bands.items() if band}))
-    # The record that is kept: where two runs issue at once, the first one's.
+    # The record that is kept: if two runs issue at once, the first one's.
     return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
 
 
 def _explain_missing(
     spec: DatasetSpec, origin: Origin, series: pl.DataFrame, missing: Sequence[str]
 ) -> MissingInputError:
-    """Return the error of a day that cannot be forecast: what is missing, and what to do."""
-    # A declared file that ends with a day of its own clock may end before ours begins.
+    """Return the error for a day that cannot be forecast: what is missing, and what to do."""
+    # A declared file that ends with a day of its own clock may end before our day begins.
     gap, because = origin.origin_utc - find_common_end(spec, series), ""
     is_own = spec.name not in DATASETS and spec.align_to_market_day
     if is_own and timedelta(0) < gap < DAY / 2:
@@ -627,7 +627,7 @@ def _describe_unknown_ahead(views: Iterable[WindowView]) -> Iterator[str]:
 
 
 def _find_fitted_until(spec: DatasetSpec) -> datetime:
-    """Return where validation ends, on which a model is fitted too."""
+    """Return where validation ends, on which a model is fitted, too."""
     limits = resolve_spans(spec)
     ends = [end for span, (_, end) in limits.items() if span.split in ("train", "val")]
     return max(ends, default=datetime.min.replace(tzinfo=UTC))
@@ -660,14 +660,13 @@ def _load_daily(
 ) -> tuple[CompEvoForecaster, NewsPool | None, tuple[str, ...], int]:
     """Load a model that has observed all windows whose errors are known by an instant.
 
-    It goes on from the state that an earlier night has kept, if ``is_fresh`` from no other
-    version's; returned with the news of ``views``, what a reader should know, and the number of
-    windows.
+    It continues from the state of an earlier night, if ``is_fresh`` only from one by this version.
+    Also return the news of ``views``, what a reader should know, and the number of windows.
     """
     dataset = frames.spec.name
     on_step(f"cutting the windows of {dataset} since validation")
     stored = None
-    # Windows of a published benchmark are in the asset, and no days that went by.
+    # Windows of a published benchmark are in the asset, and are not past days.
     if deployment.series_store().read_frame(dataset, FrameKind.BENCHMARK) is None:
         first, counts_news = _find_first_later(frames.spec), frames.reads_news
         stored = find_current_windows(deployment, dataset, first, counts_news=counts_news)
@@ -679,7 +678,7 @@ def _load_daily(
     if state is not None and is_fresh and state.facts["made_by"] != states.version:
         state = None
 
-    # Only what is still to be forecast needs its news.
+    # Only windows that are still to be forecast need their news.
     ahead = [w.view for w in state.replay.list_forecast(state.step)] if state else later.views()
     news = read_news(deployment, find_encoder(run), (*views, *ahead), log=log)
     forecaster = CompEvoForecaster.load(run, news, fit=deployment.shared_fits())
@@ -700,7 +699,7 @@ def open_states(run: Path) -> Snapshots:
 
 
 def list_damaged_states(deployment: Deployment, dataset: str) -> list[Path]:
-    """Return the states of a data set's current run that are not what a night has kept."""
+    """Return the damaged states of a data set's current run."""
     if not has_current_run(deployment.layout, dataset):
         return []
     return open_states(find_current_run(deployment.layout, dataset)).list_damaged()
@@ -709,7 +708,7 @@ def list_damaged_states(deployment: Deployment, dataset: str) -> list[Path]:
 def renew_state(
     deployment: Deployment, dataset: str, day: date | None, *, log: logging.Logger
 ) -> int:
-    """Make the state of daily use anew with this version; return the number of its windows."""
+    """Make the state of daily use again with this version; return the number of its windows."""
     spec = find_daily_spec(deployment, dataset)
     origin = Origin.of(spec, day or find_next_day(deployment, spec), None)
     run = find_current_run(deployment.layout, dataset)
@@ -726,8 +725,8 @@ def refuse_implausible(
 ) -> None:
     """Raise DataError for a forecast that cannot be true, so that it is not sealed.
 
-    It must lie within ``MOST_SPREADS`` of the nearer one of yesterday and the same time last week,
-    and of what was published, by the mean distance over its steps. ``series`` are by id.
+    It must be within ``MOST_SPREADS`` of the nearer one of yesterday and the same time last week,
+    and of the published forecast, by the mean distance over its steps. ``series`` are by id.
     """
     for view in views:
         values_H = forecast.select_points(view.entity)[METHOD]
@@ -736,7 +735,7 @@ def refuse_implausible(
             locate_origin(grid, view.origin_utc) - view.unknown_steps,
             count_week(view),
         )
-        # A spread of the newest week, or of as many steps as a view has where a week has fewer.
+        # The spread of the newest week, or of as many steps as a view has if a week has fewer.
         known = grid.filled[max(0, known_end - max(week, view.lookback)) : known_end]
         level = float(np.nanmean(known))
         spread = max(float(np.nanstd(known)), LEAST_SPREAD * abs(level)) or 1.0
@@ -769,12 +768,12 @@ def refuse_implausible(
 
 
 def count_week(view: WindowView) -> int:
-    """Return the steps of a week; of a year where a step is a week or longer."""
+    """Return the steps of a week; of a year if a step is a week or longer."""
     return WEEK // view.step if view.step < WEEK else count_year(view.step)
 
 
 def _repeat(view: WindowView, grid: GriddedSeries, period: int) -> FloatArray:
-    """Return the newest values (H,) known to a view that lie whole periods before its steps."""
+    """Return the newest values (H,) known to a view that are whole periods before its steps."""
     origin = locate_origin(grid, view.origin_utc)
     known_end = origin - view.unknown_steps
     return repeat_known(grid, origin, known_end, period, view.horizon)
@@ -787,7 +786,7 @@ def _compare_with_stored(
     forecast: IssuedForecast,
     run: Path | None,
 ) -> tuple[str, ...]:
-    """Return what would be another today; the record stays as it is."""
+    """Return what would be different today; the record stays as it is."""
     notes = []
     had_news = forecast.facts["newest"].get("article") is not None
     try:
@@ -795,7 +794,7 @@ def _compare_with_stored(
         views = frames.build_views(origin).views
         revised = not views or hash_views(views) != forecast.facts["views_hash"]
     except CompEvoError as error:
-        notes.append(f"what it was made of is no longer stored: {error}")
+        notes.append(f"its inputs are no longer stored: {error}")
     else:
         if revised:
             notes.append(

@@ -37,7 +37,7 @@ from compevo_pipeline.work.next_day import find_daily_spec
 def update_scored(deployment: Deployment, dataset: str) -> ScoredRows:
     """Score the issued forecasts of a data set whose truth is stored by now.
 
-    The table is written as Parquet and CSV, and only where something changed.
+    The table is written as Parquet and CSV, and only if something changed.
     """
     spec = find_daily_spec(deployment, dataset)
     layout = deployment.layout
@@ -54,7 +54,7 @@ def update_scored(deployment: Deployment, dataset: str) -> ScoredRows:
 
 
 def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
-    """Return the scores of a data set's issued forecasts; empty where nothing was scored."""
+    """Return the scores of a data set's issued forecasts; empty if nothing was scored."""
     path = layout.scored(dataset)
     return pl.read_parquet(path) if path.exists() else pl.DataFrame(schema=SCORED_SCHEMA)
 

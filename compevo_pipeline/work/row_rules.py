@@ -1,10 +1,10 @@
 """What parsed rows must fulfil before any of them is stored.
 
-What belongs here: what cannot be true of series, forecasts, covariates and articles, whatever their
+What belongs here: what cannot be true of series, forecasts, covariates and articles of any
 publisher. What does not: parsing (``sources``), storing (``work.ingest``), what an asset check
-shows of stored rows (``checks``). A file with impossible rows is refused whole, by its name; few
-values that are out of bounds are nulled and counted. Of news, a single article is left out and
-counted, because one bad headline must not cost a day of others.
+shows of stored rows (``checks``). A file with impossible rows is refused whole, by its name; a few
+values out of bounds are nulled and counted. From news, single articles are left out and counted,
+because one bad headline must not cost a day of others.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ from compevo_pipeline.sources.common.nem import OUTSIDE
 from compevo_pipeline.sources.registry import Rules, Variable
 
 LONGEST_REACH = timedelta(days=17)
-"""How far ahead anybody publishes a forecast, of the weather; a later stamp is a wrong one."""
+"""The longest published forecast, of the weather; later stamps are wrong."""
 
 MEASURED_REACH = timedelta(days=2)
 """How far ahead a series may reach: it holds the publisher's forecast of the next day."""
@@ -31,7 +31,7 @@ MOST_OUTSIDE = 0.02
 FAR_PUBLISHED = 3.0
 """How many times the level of the days before a published forecast may have, up or down.
 
-AEMO's of May 2025 to April 2026 lie between 0.74 and 1.46 times the median of seven days.
+AEMO's of May 2025 to April 2026 are between 0.74 and 1.46 times the median of seven days.
 """
 FAR_COVARIATE = 30.0
 """The same for other quantities; one cloudy day of rooftop solar power had a tenth."""
@@ -45,14 +45,14 @@ _SHOWN_COLUMNS = (
 )
 
 FIRST_NEWS = datetime(1990, 1, 1, tzinfo=UTC)
-"""No page of the web is older; a stamp before is a clock that nobody set."""
+"""No page of the web is older; an earlier stamp comes from a clock that was not set."""
 
 
 def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
     """Refuse rows that break the rules of their data set.
 
     Raises:
-        SchemaDrift: a stamp off the grid or of the future, another unit, or a value out of bounds;
+        SchemaDrift: a stamp off the grid or in the future, another unit, or a value out of bounds;
             names the file and the first such row.
     """
     held = frame.filter(pl.col("value").is_not_null())
@@ -91,8 +91,8 @@ def is_outside(rules: Rules) -> pl.Expr:
 def quarantine_outside(frame: pl.DataFrame, rules: Rules) -> tuple[pl.DataFrame, int]:
     """Return rows with the few values of a file that are out of bounds nulled, and their number.
 
-    A publisher may never correct them, and the rest of the month counts. Where they are more than
-    ``MOST_OUTSIDE`` of a file the file is wrong, and is left to :func:`refuse_series`.
+    A publisher may never correct them, and the rest of the month counts. If they are more than
+    ``MOST_OUTSIDE`` of a file, the file is wrong, and is left to :func:`refuse_series`.
     """
     is_bad = is_outside(rules)
     if not frame.select(is_bad.any()).item():
@@ -111,7 +111,7 @@ def quarantine_faults(
 ) -> tuple[pl.DataFrame, int]:
     """Return rows with the values of stuck and collapsed meters nulled, and their number.
 
-    ``earlier`` has what is stored of the days before, which show what is usual. A value that is
+    ``earlier`` has the stored values of the days before, which show what is usual. A value that is
     stored already stays.
     """
     steady = [name for name, rule in rules.variables.items() if rule.is_steady]
@@ -162,10 +162,10 @@ def _refuse_outside(rows: pl.DataFrame, name: str, rule: Variable) -> None:
 
 
 def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) -> None:
-    """Refuse forecasts of others that are impossible, or far from what the last days were like.
+    """Refuse published forecasts that are impossible, or far from the last days.
 
-    A level is the median of a file's median forecast of the target. Of another quantity that has a
-    zero it is the mean: at night that is zero. Temperatures have bounds alone.
+    A level is the median of a file's median forecast of the target. For other quantities with a
+    zero it is the mean: at night they are zero. Temperatures have only bounds.
 
     ``recent`` has ``LEVEL_COLUMNS``: the target as measured, covariates as forecast before.
 
@@ -219,7 +219,7 @@ def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) ->
 
 
 def refuse_future(frame: pl.DataFrame, now: datetime) -> None:
-    """Refuse covariates and published forecasts that lie further ahead than anybody publishes.
+    """Refuse covariates and published forecasts that are further ahead than any publisher's.
 
     Raises:
         SchemaDrift: names the file and the first such row.
@@ -231,7 +231,7 @@ def refuse_future(frame: pl.DataFrame, now: datetime) -> None:
 
 
 def find_unknowable(frame: pl.DataFrame, now: datetime) -> pl.DataFrame:
-    """Return the rows of a series whose value nobody can know yet."""
+    """Return the rows of a series whose value cannot be known yet."""
     # A file that was fetched later than now comes from a clock that is ahead of this one.
     present = pl.max_horizontal(pl.lit(now), "fetched_at")
     is_unknowable = pl.col("start_utc") > present + MEASURED_REACH

@@ -4,9 +4,9 @@ What belongs here: counts of slots from the stores (values of a grid, days of ne
 and from the ledger (files); the months of a past span that are asked for. What does not: showing
 counts (``defs.assets.sources``, ``cli.data``), fetching and storing (``work.ingest``).
 
-A slot of a series is a step of its grid for each of its series; where the publisher has business
-days alone, weekends are none. A slot of news, of a published forecast and of a covariate by step is
-a day. Slots begin with the first that is stored, and end with the last, or today where live mode
+A slot of a series is a step of its grid for each of its series; if the publisher has only business
+days, weekends have none. A slot of news, of a published forecast and of a covariate by step is a
+day. Slots begin with the first that is stored, and end with the last, or today where live mode
 stores the source.
 """
 
@@ -44,7 +44,7 @@ NEWS = "news"
 FILES, VALUES, DAYS = "files", "values", "days"  # what slots are
 _DAY = timedelta(days=1)
 _SATURDAY = 6
-_TOLERATED_SHARE = 0.01  # of a month's slots may be missing where a month is called whole
+_TOLERATED_SHARE = 0.01  # of a month's slots may be missing if a month is called whole
 _HOLIDAYS = 3  # in a month, of publishers that publish only on business days
 _MONTH_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[_-]?(0[1-9]|1[0-2])(?=\D|\d\d)")
 
@@ -62,7 +62,7 @@ def measure_coverage(deployment: Deployment) -> pl.DataFrame:
     for source, month in sorted({key[:2] for key in files}):
         by_state = {state.value: files[source, month, state] for state in EntryState}
         row = {"source": source, "counted": FILES, "month": month} | by_state
-        # What is fetched and not stored yet is read again by the next run.
+        # The next run reads again what is fetched but not stored yet.
         row["stored"] = by_state["stored"] + by_state["short"] + by_state["fetched"]
         rows.append(row | {"expected": sum(by_state.values())})
     counted = [pl.DataFrame(rows, schema=COVERAGE_SCHEMA)]
@@ -82,8 +82,8 @@ def measure_coverage(deployment: Deployment) -> pl.DataFrame:
 def find_stored_months(deployment: Deployment, dataset: str) -> dict[str, bool]:
     """Return the months of a data set, or of ``news``, and whether each is stored as a whole.
 
-    Only what live sources bring is looked at. What publishers leave out is tolerated: public
-    holidays, and one slot in a hundred.
+    Only data from live sources counts. Gaps of publishers are tolerated: public holidays, and one
+    slot in a hundred.
     """
     today = deployment.clock().date()
     tolerated = pl.max_horizontal(
@@ -130,9 +130,9 @@ def list_troubled(deployment: Deployment) -> list[Entry]:
 def pivot_months(counts: pl.DataFrame, months: int) -> pl.DataFrame:
     """Return a row for each source and a column for each of the last months, newest first.
 
-    A cell says how much of the month is stored, and how many files are not: ``97 %, 2 absent``.
+    A cell shows how much of the month is stored, and how many files are not: ``97 %, 2 absent``.
     """
-    # The newest first: a page cuts off what stands on the right.
+    # The newest first: a page cuts off what is on the right.
     names = sorted(set(counts["month"]) - {""}, reverse=True)[:months]
     percent = (100 * pl.col("stored") / pl.col("expected")).floor().cast(pl.Int64)
     notes = [
@@ -200,7 +200,7 @@ def _read_values(deployment: Deployment, declared: RegisteredDataset) -> pl.Data
 def _sum_months(days: pl.DataFrame, today: date) -> pl.DataFrame:
     """Count slots by group and month, from the first day of a group that is stored to its last.
 
-    Where ``days`` do not say how many slots of a day are ``stored`` and ``expected``, it is one.
+    Unless ``days`` state how many slots of a day are ``stored`` and ``expected``, it is one.
     """
     one = {"stored": pl.lit(1), "expected": pl.lit(1), "on_weekdays": pl.lit(value=False)}
     slots = days.with_columns(**{name: cell for name, cell in one.items() if name not in days})
@@ -245,7 +245,7 @@ def backfill(
     """Fetch and store what is missing of a span, oldest month first; return counts by feed.
 
     ``feeds`` are as ``choose_feeds`` gives them; without ``until`` the span ends now. ``counts`` is
-    filled month by month, for whoever must know what was stored before a failure.
+    filled month by month, so that it is known what was stored before a failure.
 
     Raises:
         ConfigError: not live mode, or an empty span.
@@ -291,7 +291,7 @@ def choose_feeds(feeds: FeedTable, dataset: str, names: Sequence[str] | None) ->
 
 
 def list_parts(feeds: Sequence[Feed], since: datetime, until: datetime) -> list[BackfillPart]:
-    """Return the months of a span for each feed; one part for a feed that is asked at once."""
+    """Return the months of a span for each feed; one part for a feed with a single request."""
     months = list(_list_months(since, until))
     return [
         BackfillPart(feed, start, end)

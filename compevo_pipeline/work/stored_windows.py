@@ -1,4 +1,4 @@
-"""Windows of a data set, cut from what is stored, and whether the stored ones are current.
+"""Windows of a data set, cut from stored data, and whether the stored windows are current.
 
 What belongs here: cutting and writing windows, and the receipt of what they were cut from. What
 does not: how windows are cut (``compevo_core.data.build``), storing what they are cut from
@@ -31,9 +31,9 @@ _FIRST_MONTH = "1970-01"  # of what belongs to no month
 
 
 def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin") -> WindowSet:
-    """Build the windows of a data set from what is stored.
+    """Build the windows of a data set from stored data.
 
-    What the stored windows hold of months before the first that changed is taken from them.
+    Stored windows of months before the first that changed are taken over.
 
     Raises:
         ConfigError: there is no such data set, or another cutoff than "origin" and "horizon-end".
@@ -104,7 +104,7 @@ def write_windows(deployment: Deployment, windows: WindowSet, news_cutoff: str =
 
 
 def _find_receipt(deployment: Deployment, dataset: str, news_cutoff: str) -> dict[str, Any] | None:
-    """Return what the stored windows were cut from, where that was by the present rules."""
+    """Return what the stored windows were cut from, if that was by the present rules."""
     rules = _hash_rules(deployment, dataset, news_cutoff)
     cut_from: dict[str, Any] | None = deployment.receipts().find(f"windows {dataset}", rules)
     is_theirs = cut_from and cut_from["windows"] == read_hash(deployment.layout.windows(dataset))
@@ -131,13 +131,13 @@ def _find_unchanged(deployment: Deployment, dataset: str, news_cutoff: str) -> l
 
 
 def _hash_months(deployment: Deployment, dataset: str) -> dict[str, str]:
-    """Return a hash of all that is stored of a data set by month, and of what has no month."""
+    """Return hashes of all stored data of a data set by month, and of data without a month."""
     store, news = deployment.series_store(), deployment.news_store()
     parts: dict[str, list[str]] = {}
     for line in store.hash_files(dataset):
         kind, _, name = line.partition(" ")
         if kind not in (FrameKind.SERIES, FrameKind.COVARIATES):
-            # A file a month; a benchmark has one file, which counts for all months.
+            # One file per month; a benchmark has one file, which counts for all months.
             month = name[:7] if name[:4].isdigit() else _FIRST_MONTH
             parts.setdefault(month, []).append(line)
 
@@ -161,13 +161,13 @@ def _hash_months(deployment: Deployment, dataset: str) -> dict[str, str]:
 
 
 def _hash_rules(deployment: Deployment, dataset: str, news_cutoff: str) -> str:
-    """Return a hash of how windows are cut, whatever they are cut from."""
+    """Return a hash of how windows are cut, from any data."""
     declared = deployment.registry[dataset].declaration
     return hash_parts(
         [
             # Another release of the library may know other holidays: windows are cut again then.
             code_version(*CUTTING_CODE, data_release=HOLIDAYS_VERSION),
-            # Hashes of rows are those of a release.
+            # Hashes of rows differ between releases.
             pl.__version__,
             news_cutoff,
             hash_file(declared) if declared is not None else "",
@@ -183,7 +183,7 @@ def _hash_articles(deployment: Deployment, dataset: str) -> str:
 def are_current(
     deployment: Deployment, dataset: str, news_cutoff: str = "origin", *, counts_news: bool = True
 ) -> bool:
-    """Whether cutting gave the stored windows now.
+    """Whether cutting would give the stored windows now.
 
     Without ``counts_news`` they may name other articles, and the news store is not opened.
     """

@@ -133,7 +133,6 @@ def test_a_case_times_both_ways():
     found = [(row["dtype"], row["reference"]) for row in measured]
     assert found == list(itertools.product(types, others))
     for row in measured:
-        assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
         assert row["peak_memory_gb"] > 0.05
         largest = {"mixed": 0.02, "float32": 1e-5}[row["dtype"]]
         assert row["parity"]["forecast"] < largest
@@ -206,7 +205,6 @@ def test_a_stopped_gpu_run_goes_on_where_it_was(calls, tmp_path, monkeypatch):
 def test_a_token_is_measured_against_the_memory_limit():
     (row,) = CASES["token"][0](Case(name="token", agents=2, repeats=1, quick=True))
     assert 0 < row["reference_seconds"] < row["ours_seconds"]
-    assert row["ratio"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
 
 
 @pytest.mark.parametrize(

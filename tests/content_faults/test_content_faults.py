@@ -227,7 +227,7 @@ FAULTS = [
 
 
 def group_faults():
-    """Refused faults of a file follow each other in one home; one that waits is alone."""
+    """Refused faults of a file follow each other in one home; one that waits has its own."""
     groups = {}
     for fault in FAULTS:
         name = f": {fault.name}" if fault.says is WAITS else ""

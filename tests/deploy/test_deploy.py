@@ -113,7 +113,7 @@ def test_images_carry_the_version_of_the_project():
 @pytest.mark.parametrize(
     ("key", "services"),
     [
-        ("ports", ["login"]),  # and from this machine alone
+        ("ports", ["login"]),  # and only from this machine
         ("env_file", ["code-location", "research"]),  # the credentials of sources
         (
             "healthcheck",

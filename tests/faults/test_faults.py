@@ -15,7 +15,7 @@ CASES = (
     *("kill", "cut_power", "jump_clock", "limit_files", "at_once", "tear_wal"),
     *("fill_disk", "read_only", "flip_bits"),
 )
-"""Cases of one store; those of all of them at once are in the committed table alone."""
+"""Cases of one store; only the committed table has the cases of all stores at once."""
 
 
 def assert_ended_well(rows):

@@ -30,7 +30,7 @@ SEARCH = {
     "run__batch_size": 8,
     "run__micro_batch_size": 8,
 }
-"""Settings of a search on the random backbone, which reads by the ridge alone."""
+"""Settings of a search on the random backbone, which reads only with the ridge."""
 
 
 def search(**changes):
@@ -45,7 +45,7 @@ def base_windows():
 
 
 class RememberingEncoder:
-    """An encoder that reads a text once, whatever world it comes in."""
+    """An encoder that reads a text once, even if it comes in several worlds."""
 
     def __init__(self, encoder):
         self.name = encoder.name

@@ -1,4 +1,4 @@
-"""What lies below a folder, to see that nothing changed; no test lives here."""
+"""The contents of a folder, to see that nothing changed; no test lives here."""
 
 
 def read_tree(root):

@@ -4,9 +4,9 @@ What belongs here: names, normalising windows, the loss, early stopping, the two
 library (neuralforecast) provides as well. What does not: the other networks, choosing a learning
 rate and scoring (``paper.method_table``).
 
-Every window is centred on the mean of its input and divided by its spread, and the forecast is put
-back; all networks get this, whatever their authors did. The loss is Huber's on scaled values, as
-for the agents. The weights of the pass with the least validation loss are kept.
+Every window is centred on the mean of its input and divided by its deviation, and the forecast is
+scaled back, for all networks, even if their authors did otherwise. The loss is Huber's on scaled
+values, as for the agents. The weights of the pass with the least validation loss are kept.
 
 DLinear: Zeng et al., "Are Transformers Effective for Time Series Forecasting?", AAAI 2023.
 iTransformer: Liu et al., "iTransformer: Inverted Transformers Are Effective for Time Series

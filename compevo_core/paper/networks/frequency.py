@@ -1,6 +1,6 @@
 """FiLM and FEDformer: networks that learn weights of frequencies, not of steps.
 
-What belongs here: these two, as published but for what each says of itself. A library
+What belongs here: these two, as published except for the differences that each lists. A library
 (neuralforecast) provides FEDformer; none at hand provides FiLM faithfully.
 
 Shapes: B windows, L input steps, T steps of the states, S steps of the decoder (half of L, then H),
@@ -139,7 +139,7 @@ def _invert_at_last_step(spectrum_BKN: Tensor, steps: int) -> Tensor:
     frequency = torch.arange(spectrum_BKN.shape[1])
     angle = 2 * torch.pi * frequency * (steps - 1) / steps
 
-    # Every frequency but zero stands for itself and its mirror image.
+    # Every frequency but zero counts for itself and its mirror image.
     wave = torch.polar(torch.where(frequency == 0, 1.0, 2.0), angle)
     return torch.einsum("bkn,k->bn", spectrum_BKN, wave).real / steps
 
@@ -153,7 +153,7 @@ class FEDformer(Network):
     Differs: key and value projections that the Fourier block never reads are left out, which
     changes no forecast; the two encoder layers have a Fourier block each, where the published code
     shares one, and heads are put back in order before the output projection, where it mixes them
-    with steps; tanh is taken of real and imaginary parts apart; one moving average instead of
+    with steps; tanh is taken of real and imaginary parts separately; one moving average instead of
     several; the sampled frequencies are saved with the weights.
     """
 
@@ -275,8 +275,8 @@ class FourierCrossAttention(nn.Module):
         queries = _to_spectrum(self.query(steps_BSD), self.heads, self.query_frequencies)
         keys = _to_spectrum(self.key(memory_BLD), self.heads, self.key_frequencies)
 
-        # tanh of real and imaginary part apart: the complex tanh has poles, and was seen to give
-        # NaN in the authors' code.
+        # tanh of real and imaginary part separately: the complex tanh has poles, and gave NaN in
+        # the authors' code.
         scores = torch.einsum("bhex,bhey->bhxy", queries, keys)
         scores = torch.complex(scores.real.tanh(), scores.imag.tanh())
         attended_BHEK = torch.einsum("bhxy,bhey->bhex", scores, keys)

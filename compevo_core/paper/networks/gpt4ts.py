@@ -8,8 +8,7 @@ Series Forecasting?", NeurIPS 2024. No library at hand provides them.
 Differs: the backbone is this project's, not GPT-2; it has no learned positions to train, so norms,
 patch embedding and output map are what is trained.
 
-Networks that read text beside the patches (``paper.text_networks``) put their tokens in front of
-them.
+Networks that also read text (``paper.text_networks``) put its tokens in front of the patches.
 
 Shapes: B windows, L input steps, P patches, D width of the backbone.
 """
@@ -57,7 +56,7 @@ class PatchNetwork(Network):
         return forecast_BH
 
     def embed_patches(self, values_BL: Tensor) -> Tensor:
-        """Return one token a patch, (B, P, D); the last value is repeated to fill the last one."""
+        """Return one token per patch, (B, P, D); the last value is repeated to fill the last."""
         padded_BL = functional.pad(values_BL, (0, PATCH_STRIDE), mode="replicate")
         patches_BPD: Tensor = self.embedding(padded_BL.unfold(1, PATCH_STEPS, PATCH_STRIDE))
         return patches_BPD

@@ -1,7 +1,7 @@
-"""What networks are given of a window, and the layers that several of them share.
+"""The inputs that networks get from a window, and the layers that several of them share.
 
 What belongs here: turning views into arrays, the base class, series decomposition, embeddings of
-values and time features. What does not: anything that one network alone has.
+values and time features. What does not: anything that only one network has.
 
 Values are in units of the entity's train deviation. Time features follow the networks' authors:
 hour of the day, day of the week, of the month and of the year, each in [-0.5, 0.5], in local time.
@@ -42,7 +42,7 @@ class NetworkInputs:
     def encode(cls, views: Sequence[WindowView], scaler: Scaler, **added: Tensor) -> Self:
         """Encode views; DataError if an entity was not in the train split.
 
-        ``added`` are what a subclass knows of the windows besides.
+        ``added`` is what else a subclass knows about the windows.
         """
         values_NL = stack_rows([scaler.scale(view.x, view.entity) for view in views])
         marks = [_encode_steps(view) for view in views]
@@ -69,7 +69,7 @@ class NetworkInputs:
 
 def _encode_steps(view: WindowView) -> FloatArray:
     """Return the time features of the steps of input and horizon, (L + H, M)."""
-    # Local time: demand follows the clock on the wall, also through a change of it.
+    # Local time: demand follows the clock on the wall, also when it changes.
     zone = ZoneInfo(view.calendar.timezone)
     starts = (shift(view.origin_utc, i, view.step) for i in range(-view.lookback, view.horizon))
     return np.array(
@@ -117,7 +117,7 @@ class StepEmbedding(nn.Module):
         self.marks = nn.Linear(TIME_FEATURES, width, bias=False)
 
     def forward(self, values_BL: Tensor, marks_BLM: Tensor) -> Tensor:
-        """Return one vector a step, (B, L, D)."""
+        """Return one vector per step, (B, L, D)."""
         values_BLD: Tensor = self.values(values_BL.unsqueeze(1)).transpose(1, 2)
         marks_BLD: Tensor = self.marks(marks_BLM)
         return values_BLD + marks_BLD

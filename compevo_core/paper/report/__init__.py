@@ -1,1 +1,1 @@
-"""The paper's tables again: this project's committed rows beside the published figures."""
+"""The paper's tables again: this project's committed rows next to the published figures."""

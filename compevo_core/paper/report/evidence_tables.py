@@ -1,4 +1,4 @@
-"""What is read of news: the audit of real news, planted news, worded data and public tasks.
+"""What is read from news: the audit of real news, planted news, worded data and public tasks.
 
 What belongs here: each as a verdict, tables and plots, for terminal, page and docs; the share of
 the planted effect that each arm recovers, which topics logics name, what agents read, whether
@@ -51,7 +51,7 @@ from compevo_core.report.tables import (
 
 _READERS = {"run": "the trained population", "probe": "a ridge on words"}
 KINDS = {ALL: "All windows", DECLARED: "Declared days: {group}", MOVED: "Moved by news: {group}"}
-MOST_TOPICS = 3  # topics that an agent read about are named, no more
+MOST_TOPICS = 3  # at most this many topics that an agent read about are named
 _BARS = {
     OWN: ("own news", ACCENT),
     NONE: ("no news", OTHER_BARS),
@@ -72,8 +72,8 @@ def _pick(rows: Iterable[Row], **facts: object) -> list[Row]:
 def judge_news(rows: Sequence[Row]) -> str:
     """Say whether own news helped in one scope, against no news and against another day's news.
 
-    The days that were declared beforehand decide, where there are any. A gain over no news alone is
-    not called help: it must be these articles, not any.
+    If days were declared beforehand, they decide. A gain only over no news is not called help:
+    these articles must do better than any others.
     """
     groups = _group_rows(rows)
     overall = groups[ALL, ALL]
@@ -94,7 +94,7 @@ def judge_news(rows: Sequence[Row]) -> str:
 def _judge(none: Row, swapped: Row) -> str:
     if none["interval_low"] is None or swapped["interval_low"] is None:
         return "Unknown: there are too few days for an interval."
-    # Intervals, not means: with a few hundred windows a difference of a megawatt is chance.
+    # Intervals, not means: with a few hundred windows a difference of a megawatt may be chance.
     if find_side(none) < 0 and not swapped["n_with_news"]:
         return "Better than without news; there is no news of another day to compare with."
     if find_side(none) < 0 and find_side(swapped) < 0:
@@ -108,7 +108,7 @@ def _judge(none: Row, swapped: Row) -> str:
 
 
 def _group_rows(rows: Sequence[Row]) -> Mapping[tuple[str, str], Mapping[str, Row]]:
-    """Return rows by kind and group, then by news, in the order that they were measured in."""
+    """Return rows by kind and group, then by news, in the order in which they were measured."""
     return {
         (group[0]["group_kind"], group[0]["group"]): {row["news"]: row for row in group}
         for group in group_rows(rows, "group_kind", "group")
@@ -118,7 +118,7 @@ def _group_rows(rows: Sequence[Row]) -> Mapping[tuple[str, str], Mapping[str, Ro
 def audit_table(rows: Sequence[Row]) -> Table:
     """Return effects by group: own news less each other kind, with intervals."""
     first = rows[0]
-    # What each agent read is told with its logic.
+    # The topics of each agent are shown with its logic.
     groups = _group_rows([row for row in rows if not row["group_kind"].startswith("agent ")])
 
     return tabulate(
@@ -161,14 +161,14 @@ def _format_effect(news: str, by_news: Mapping[str, Row]) -> str:
 
 
 def find_audit(run: TrainingRun, rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of a run's sealed model on its largest audited test set; none without any."""
+    """Return the rows of a run's sealed model on its largest audited test set, if there is one."""
     model = run.summary.get("artifact_hash", "not sealed")
     of_model = _pick(rows, split="test", artifact_hash=model)
     return max(group_rows(of_model, *_AUDITED), key=lambda scope: scope[0]["n_windows"], default=[])
 
 
 def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
-    """Plot errors by what is read, where news moves forecasts most; None where it moves none."""
+    """Plot errors by what is read, where news moves forecasts most; None if it moves none."""
     groups = _group_rows(rows)
     if (MOVED, MOST) not in groups:
         return None
@@ -213,9 +213,9 @@ ARM_TITLES, SPECIALIST_TITLES, TEXT_TITLES, _WORLD_TITLES, QUESTIONS = (
 SEARCH_TITLES = {arm: declared["title"] for arm, declared in _DECLARED["search"].items()}
 FLAT, POLICY = "flat", "policy"
 CONTEXT_TITLES = {
-    NUMBERS: "ours, numbers alone",
+    NUMBERS: "ours, only numbers",
     READER: "ours, written by {model}",
-    BOTH: "ours, half numbers alone, half {model}",
+    BOTH: "ours, half only numbers, half {model}",
 }
 _STYLES: dict[str, Style] = {
     "seed-logics": {"color": GOLD},
@@ -227,12 +227,12 @@ _STYLES: dict[str, Style] = {
 
 
 def list_controls(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return the rows that compare readers, of each data set and kind of world."""
+    """Return the rows that compare readers, by data set and kind of world."""
     return group_rows((row for row in rows if row["arm"] in ARM_TITLES), "dataset", "world")
 
 
 def list_search_tables(rows: Sequence[Row]) -> list[Table]:
-    """Return the table of ways to write logics, of each data set."""
+    """Return the table of ways to write logics, for each data set."""
     searches = group_rows((row for row in rows if row["arm"] in SEARCH_TITLES), "dataset")
     return list(map(search_table, searches))
 
@@ -250,7 +250,7 @@ def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
 
 
 def summarize_evidence(control: Sequence[Row], text: Sequence[Row]) -> str:
-    """Say what evolved logics find in all planted worlds, and of how many sets words are read."""
+    """Say what evolved logics find in all planted worlds, and for how many sets words help."""
     shares = [
         evolved / oracle
         for rows in list_controls(control)
@@ -266,7 +266,7 @@ def summarize_evidence(control: Sequence[Row], text: Sequence[Row]) -> str:
             f"recover, in {len(shares)} world(s); the tables compare them with draws by chance."
         )
 
-    # Better by more than chance: the interval lies below zero in the mean of the seeds.
+    # Better by more than chance: the mean interval over the seeds is below zero.
     ridges = group_rows(_pick(text, arm="ridge"), "dataset", "split")
     highs = [_mean(ridge, "interval_high") for ridge in ridges]
     if highs:
@@ -291,8 +291,8 @@ def judge_control(rows: Sequence[Row]) -> str:
             continue
 
         sentences.append(
-            f"At effect {effect:g} the evolved logics hold {evolved:.2f} of it, where logics that "
-            f"name the acting topics hold {oracle:.2f} and seed logics {seeds:.2f}; "
+            f"At effect {effect:g} the evolved logics read {evolved:.2f} of it, while logics that "
+            f"name the acting topics read {oracle:.2f} and seed logics {seeds:.2f}; "
             f"{format_percent(precision)} of the topics that they name act."
         )
     return " ".join(sentences) or "There is no world with an effect and all arms."
@@ -332,7 +332,7 @@ def control_table(rows: Sequence[Row]) -> Table:
             "Recall": partial(_format_named, "recall"),
         },
         EVOLVED,
-        caption=f"{_name_world(rows[0])}: what is found of news whose worth is known",
+        caption=f"{_name_world(rows[0])}: what is found in news of known value",
         verdict=judge_control(rows),
         text_columns=(1,),
         notes=(_NOTES["control"],),
@@ -385,12 +385,12 @@ class Gain(NamedTuple):
 
     @property
     def side(self) -> int:
-        """1 where all of the interval is above zero, -1 below; 0 where it holds zero."""
+        """1 if the whole interval is above zero, -1 if below; 0 if it includes zero."""
         return 0 if abs(self.mean) <= self.half else 1 if self.mean > 0 else -1
 
 
 def _pair(rows: Sequence[Row], others: Sequence[Row], key: str) -> Gain | None:
-    """Return by how much rows exceed others of the same world and seed; None below two pairs."""
+    """Return by how much rows exceed others of the same world and seed; None without two pairs."""
     known = {(row["world"], row["seed"]): row[key] for row in others}
     pairs = [
         row[key] - other
@@ -414,10 +414,10 @@ def judge_question(gains: Sequence[Gain | None]) -> str:
     """Answer a question by the paired differences of effect_r2 in some worlds."""
     known = [gain for gain in gains if gain is not None]
     if not known:
-        return "No two seeds of a world yet."
-    # An interval of a few seeds holds zero whatever the truth is.
+        return "No world has two seeds yet."
+    # An interval from a few seeds includes zero with or without a difference.
     is_open = any(gain.side == 0 and gain.seeds < _DECISIVE_SEEDS for gain in known)
-    none = "not decided by so few seeds" if is_open else "no measurable difference"
+    none = "undecided with so few seeds" if is_open else "no measurable difference"
     if len(known) == 1:
         answer = {1: "Yes", 0: none.capitalize(), -1: "No, less"}[known[0].side]
         return f"{answer}: {_format_gain(known[0])} of effect_r2, {known[0].seeds} seeds."
@@ -496,13 +496,13 @@ def specialists_table(rows: Sequence[Row]) -> Table:
 
 
 def judge_no_effect(rows: Sequence[Row]) -> str:
-    """Say what specialists make of news that mean nothing, and of news of another day."""
+    """Say what specialists do with news that means nothing, and with news of another day."""
     sentences = []
     evolved, prior = (_pick(rows, effect=0.0, arm=arm) for arm in (EVOLVED, PRIOR))
     gain = _pair(evolved, prior, "mae")
     if gain is not None:
         sentences.append(
-            "Where news means nothing, specialists change the error of the calendar ridge by "
+            "If news means nothing, specialists change the error of the calendar ridge by "
             f"{_format_gain(gain)} {rows[0]['unit']} ({gain.seeds} trainings)."
         )
     swapped = _mean(_pick(rows, arm="swapped-news"), "effect_r2")
@@ -515,7 +515,7 @@ _SPLITS = {"val": "validation", "test": "test"}
 
 
 def judge_text(rows: Sequence[Row]) -> str:
-    """Say by what each kind of reader changes the calendar ridge's error, with own news or not."""
+    """Say how each kind of reader changes the calendar ridge's error, with own news or not."""
     by_arm = {arm: _pick(rows, arm=arm) for arm in TEXT_TITLES}
     hands = [arm for arm in by_arm if arm.startswith("hand-") and by_arm[arm]]
     best = min(hands, key=lambda arm: fmean(row["mae"] for row in by_arm[arm]), default=EVOLVED)
@@ -548,7 +548,7 @@ def text_table(rows: Sequence[Row]) -> Table:
         },
         EVOLVED,
         caption=f"{first['dataset'].capitalize()}{foresight if first['foresight'] else ''}: what "
-        f"is read of its words, {_SPLITS[first['split']]}",
+        f"is read from its words, {_SPLITS[first['split']]}",
         verdict=judge_text(rows),
         text_columns=(0, 1),
         notes=(
@@ -564,7 +564,7 @@ EVIDENCE: Mapping[str, tuple[Sequence[str], _Makers, str]] = {
     "specialists": (["dataset"], [answers_table, specialists_table], "experiment specialists"),
     "text": (["dataset", "split"], [text_table], "experiment text NAME"),
 }
-"""Columns that set the tables of each kind of rows apart, the tables, the command of the rows."""
+"""For each kind of rows: the columns that tables differ in, their builder, the command."""
 
 
 def list_evidence(kind: str, rows: Sequence[Row]) -> list[Table]:
@@ -659,7 +659,7 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
     plots = [
         plot_lines(
             dose,
-            "Slope of the forecast on the planted effect by size of the effect, a line an arm.",
+            "Slope of the forecast on the planted effect by size of the effect, a line per arm.",
             size=HALF,
             title="How much of the effect is read",
             x_label="effect, standard deviations",

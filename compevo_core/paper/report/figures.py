@@ -1,4 +1,4 @@
-"""The one look of all plots, and plots as images inside the page.
+"""The common look of all plots, and plots as images inside the page.
 
 What belongs here: fonts and line styles, an axis with its lines, title and legend, encoding a plot
 as SVG. What does not: colours (``report.charts``), what is plotted (``paper.report``), the markup
@@ -72,12 +72,12 @@ MARKED: Style = {"marker": "o", "markersize": 3.5}
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot that is drawn when it is asked for, and a text for readers who do not see it."""
+    """A plot that is drawn on request, and a text for readers who cannot see it."""
 
     fill: Callable[[Axes], None]  # draws on the only axis of a new figure
     alt: str  # what the plot shows, in words
     size: tuple[float, float]  # width and height in inches
-    projection: str | None = None  # of the axis, where it is not flat
+    projection: str | None = None  # of the axis, if it is not flat
 
     def draw(self) -> Axes:
         """Return the filled axis of a new figure in the project's look."""
@@ -103,7 +103,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Picture:
-    """Plots under one caption, side by side in ``columns`` columns where the screen is wide.
+    """Plots under one caption, side by side in ``columns`` columns if the screen is wide enough.
 
     Every plot is an image of its own, so that a narrow screen can stack them at a readable size.
     Without a caption, the template gives one.
@@ -139,10 +139,10 @@ def plot_lines(
     legend_columns: int = 3,
     finish: Callable[[Axes], object] | None = None,
 ) -> Plot:
-    """Plot lines on one axis in the project's look; one without any value has no legend entry.
+    """Plot lines on one axis in the project's look; a line without values has no legend entry.
 
     ``alt`` says in words what the plot shows, ``size`` is in inches, ``is_counted`` says whether
-    the horizontal axis counts something, as rounds, and ``finish`` draws what else the axis has.
+    the horizontal axis counts something, such as rounds, and ``finish`` adds to the axis.
     """
 
     def fill(axis: Axes) -> None:
@@ -172,7 +172,7 @@ def plot_lines(
 def add_legend(axis: Axes, *, columns: int = 3) -> None:
     """Add a legend below the axis, where it hides no line, if any line has a label.
 
-    It has at most ``columns`` columns, and fewer where the figure would cut the last one off.
+    It has at most ``columns`` columns, and fewer if the figure would cut the last one off.
     """
     handles, labels = axis.get_legend_handles_labels()
     figure = get_figure(axis)

@@ -36,7 +36,7 @@ from compevo_core.training.round_record import REWRITING_KEYS, RoundRecord
 from compevo_core.training.run_folder import RunFolder
 
 CHECK_COLUMNS = ("check", "passed", "detail")
-# The columns by which each kind of file, a field of ``ReportInputs``, is known; it may have more.
+# The columns that identify each kind of file, a field of ``ReportInputs``; it may have more.
 KINDS = {
     "checks": CHECK_COLUMNS,
     "paired": tuple(PAIRED_TEST_SCHEMA),
@@ -48,7 +48,7 @@ KINDS = {
     },
     "paper_sets": ("set", "published_test", "targets_in_train_inputs"),
 }
-# A detail or a single seed may look like a number, so nothing is inferred of these.
+# A detail or a single seed may look like a number, so the types of these are not inferred.
 _TYPES = {"passed": pl.Boolean(), **dict.fromkeys(("check", "detail", "seeds"), pl.String())}
 
 TRAIN_AGAIN = "restore the file or train again"
@@ -76,7 +76,7 @@ class TrainingRun:
 
     @property
     def first_evolving_round(self) -> int | None:
-        """Number of the first round after a supervised stage; None where there was none."""
+        """Number of the first round after a supervised stage; None if there was none."""
         if not self.rounds or self.rounds[0].stage == "evolution":
             return None
         return next((record.round for record in self.rounds if record.stage == "evolution"), None)
@@ -87,8 +87,8 @@ class TrainingRun:
         return [record for record in self.rounds if record.evolved]
 
     def values_of(self, key: str) -> list[Any]:
-        """Return the values of one key of the rounds; None where a round has none."""
-        # A zero of a round that sampled nothing is not a measurement.
+        """Return the values of one key of the rounds; None for a round without a value."""
+        # The zero of a round that sampled nothing is not a measurement.
         return [
             None if (key in REWRITING_KEYS and not record.evolved) or value == [] else value
             for record in self.rounds
@@ -109,14 +109,14 @@ class ReportInputs:
     """What the page of experiments shows; all but rows, mode and moment may be empty."""
 
     mode: str  # kind of data: sample, archive or live
-    generated_at: datetime  # moment that the page names as its own, with zone
+    generated_at: datetime  # moment that the page shows as its own, with zone
     rows: pl.DataFrame  # result rows, one for each identity
     runs: Sequence[TrainingRun] = ()  # training runs to show
     checks: Sequence[Mapping[str, Any]] = ()  # leakage checks, with the columns ``CHECK_COLUMNS``
-    # Paired tests, and those of two methods that could spend the same, by the name of the budget
+    # Paired tests, and tests of two methods with the same budget, by the budget's name
     paired: Sequence[Mapping[str, Any]] = ()
     paired_at_budget: Sequence[Mapping[str, Any]] = ()
-    unread: Sequence[str] = ()  # CSV files in the results folder that are of no known kind
+    unread: Sequence[str] = ()  # CSV files of no known kind in the results folder
     # Settings that rows were made with, by the rows' ``config_hash``
     configs: Mapping[str, Settings] = field(default_factory=dict)
     lud: Sequence[Mapping[str, Any]] = ()  # rows of ``paper.lud.LUD_RESULT_SCHEMA``
@@ -130,7 +130,7 @@ class ReportInputs:
     traces: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=TRACE_SCHEMA))
     logics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=LOGIC_SCHEMA))
 
-    # Scores that were computed so far, by scope: most are in several tables
+    # Scores computed so far, by scope: most are shown in several tables
     _scores: dict[tuple[object, ...], tuple[dict[str, Row], str]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -140,8 +140,8 @@ class ReportInputs:
     ) -> tuple[Mapping[str, Row], str]:
         """Return the scores of one scope, computed once, and the name of the shared budget.
 
-        Rows come from an experiment, or from all but sweeps. Methods in ``sharing`` share the
-        largest budget that all of them had; the name is empty if there was none.
+        Rows come from an experiment, or from everything except sweeps. Methods in ``sharing`` share
+        the largest budget that all of them had; its name is empty if there was none.
         """
         key = (dataset, subset, experiment, *sharing)
         if key not in self._scores:
@@ -171,8 +171,8 @@ class ReportInputs:
     ) -> dict[str, Mapping[str, Any]]:
         """Return the paired tests of one scope with a reference, by the other method.
 
-        ``side`` of a test, a or b, is the side of the reference; ``budget`` is what both sides
-        could spend, and without it the full trainings are compared.
+        The reference is on ``side`` a or b of a test. Both sides had the ``budget``; without it the
+        full trainings are compared.
         """
         paired = [test for test in self.paired_at_budget if test["budget"] == budget]
         scope, other = (dataset, subset, reference), {"a": "method_b", "b": "method_a"}[side]
@@ -183,7 +183,7 @@ class ReportInputs:
         }
 
     def prior_of(self, config_hash: str | None) -> str:
-        """Return the prior of a configuration; empty where the configuration is not known."""
+        """Return the prior of a configuration; empty if the configuration is not known."""
         config = self.configs.get(config_hash or "", {})
         return str(config.get("forecast", {}).get("prior", ""))
 
@@ -218,9 +218,9 @@ def read_inputs(
             unread.append(path.name)
     paired = tables.pop("paired")
 
-    # Runs are shown in the order they were named in.
+    # Runs are shown in the order in which they were named.
     runs = [read_run(folder) for folder in run_folders]
-    # A run that was not evaluated yet has its configuration in its own folder only.
+    # A run that was not evaluated yet has its configuration only in its own folder.
     configs = read_configs(results)
     configs |= {str(run.summary["config_hash"]): run.config for run in runs if run.summary}
     return ReportInputs(
@@ -245,7 +245,7 @@ def read_run(path: Path) -> TrainingRun:
     """
     folder = RunFolder(path)
     rounds = folder.read_rounds()
-    # The summary is written after the rows: where it is, both are.
+    # The summary is written after the rows: if it exists, so do they.
     has_lud = folder.lud_summary_file.exists()
 
     return TrainingRun(
@@ -260,7 +260,7 @@ def read_run(path: Path) -> TrainingRun:
 
 
 def _read_table(path: Path) -> list[dict[str, Any]]:
-    # A column can begin with empty cells only, so types are inferred from all rows.
+    # A column may begin with many empty cells, so types are inferred from all rows.
     rows = pl.read_csv(path, schema_overrides=_TYPES, infer_schema_length=None)
     return rows.to_dicts()
 

@@ -40,18 +40,18 @@ from compevo_core.paper.report.summaries import summarize_scope
 from compevo_core.report.tables import Table
 from compevo_core.runtime.files import write_text
 
-#: What the short table shows: operational demand as known when AEMO issues its own forecast.
+#: What the short table shows: operational demand as known when AEMO issues its forecast.
 SHORT_SCOPE = ("electricity-operational", "operational-2026-200-known-1700")
 READING = (
     "Pinball: mean loss of the quantiles at 0.1, 0.5 and 0.9. WQL: twice the pinball losses over "
     "the sum of actual values, mean over nine levels from 0.05 to 0.95. A good band holds its "
     "share of the actual values and is narrow."
 )
-"""What holds for every table of quantiles, said once beside them."""
+"""What holds for every table of quantiles, printed once with them."""
 
 _COUNTED = ("Windows", "Points", "Masked", "Not in MAPE")
 NO_ROWS = "*No committed result rows yet.*"
-#: The moment of generation is on the page only: documents must not change from day to day.
+#: Only the page shows the moment of generation: documents must not change from day to day.
 UNDATED = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -66,28 +66,28 @@ class Block(NamedTuple):
 def format_results(inputs: ReportInputs, *, is_compact: bool = False) -> str:
     """Return the tables of all scopes with their summaries, then ablations and controls.
 
-    With ``is_compact`` counts that all rows of a table share are a sentence, not columns.
+    With ``is_compact``, counts that all rows of a table share are in a sentence, not in columns.
     """
     if select_pooled(inputs.rows).is_empty():
         return NO_ROWS
 
     show = _format_compactly if is_compact else Table.to_titled_markdown
-    # Each table is followed by its own summary: a reader must not have to look for the verdict.
+    # Each table is followed by its own summary: a reader must not have to search for the verdict.
     parts: list[str] = [READING] if is_compact else []
     for dataset, subset in list_scopes(select_pooled(inputs.rows)):
         parts.append(show(headline_table(inputs.rows, dataset, subset)))
         # In one line: a table of single agents would bury the methods table.
         if (agents := agent_table(inputs.rows, dataset, subset)) is not None:
-            names = (row[0].removeprefix("Agent ").replace(" alone", "") for row in agents.rows)
+            names = (row[0].removeprefix("Agent ") for row in agents.rows)
             errors = (f"{name}: {row[1]}" for name, row in zip(names, agents.rows, strict=True))
-            parts.append(f"Agents alone, {agents.header[1]}: {', '.join(errors)}.")
+            parts.append(f"Each agent by itself, {agents.header[1]}: {', '.join(errors)}.")
         for result in summarize_scope(inputs, dataset, subset):
             name = f"CompEvo ({result.configuration}): " if result.configuration else ""
             parts.append(f"{name}{result.summary}")
         quantiles = quantile_table(inputs.rows, dataset, subset)
         parts += [] if quantiles is None else [show(quantiles)]
 
-    # Ablation variants train under a smaller budget, so they are never in a table with the others.
+    # Ablation variants train with a smaller budget, so they never share a table with the others.
     ablations = select_pooled(inputs.rows, ablation=True)
     for dataset in ablations.get_column("dataset").unique(maintain_order=True):
         parts += map(show, list_variant_tables(inputs, dataset))
@@ -124,7 +124,7 @@ BLOCKS = tuple(
 
 def replace_between(text: str, content: str, start: str, end: str, *, document: str) -> str:
     """Replace the text between two marker lines; DataError names a document without a marker."""
-    # Everything outside the markers is written by hand and must come through unchanged.
+    # Everything outside the markers is written by hand and must not change.
     before, found_start, rest = text.partition(start)
     _, found_end, after = rest.partition(end)
 
@@ -141,7 +141,7 @@ def update_document(text: str, inputs: ReportInputs, *, document: str) -> str:
 
     DataError if the document has no block, or a block without its end.
     """
-    # A document without any marker is a wrong path or a lost marker, and never just unchanged.
+    # A document without any marker means a wrong path or a lost marker; it is never just unchanged.
     blocks = [block for block in BLOCKS if block.start in text]
     if not blocks:
         markers = " or ".join(f"{block.start!r} ... {block.end!r}" for block in BLOCKS)
@@ -154,7 +154,7 @@ def update_document(text: str, inputs: ReportInputs, *, document: str) -> str:
 
 
 def find_outdated(documents: Sequence[Path], results: Path) -> list[tuple[Path, str]]:
-    """Return (document, new text) of each document that does not agree with the result rows.
+    """Return (document, new text) for each document that does not agree with the result rows.
 
     DataError if a document has no block, or a result file is torn.
     """
@@ -181,7 +181,7 @@ def main(
     ] = False,
 ) -> None:
     """Write the result tables of Markdown files again from the committed rows."""
-    # All documents are read before one is written: an error leaves every one as it was.
+    # All documents are read before one is written: after an error all are as before.
     try:
         outdated = find_outdated(documents, results)
     except (CompEvoError, OSError) as error:
@@ -199,7 +199,7 @@ def main(
 
 
 def _format_compactly(table: Table) -> str:
-    """Return caption and table, with counts that all rows share in a sentence."""
+    """Return caption and table, with the counts that all rows share in a sentence."""
     shared = {
         place: f"{table.rows[0][place]} {title[0].lower()}{title[1:]}"
         for place, title in enumerate(table.header)

@@ -40,7 +40,7 @@ from compevo_core.report.tables import (
     tabulate,
 )
 
-PER_ROUNDS = 100  # slopes are shown by so many rounds: the slope of one round is tiny
+PER_ROUNDS = 100  # slopes are shown per so many rounds: the slope per round is tiny
 
 _PLATEAU = "Do the rewards reach a plateau?"
 
@@ -53,7 +53,7 @@ def split_methods(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def plateau_table(logics: pl.DataFrame) -> Table | None:
-    """Return how the rewards moved by method; None where no run was long enough."""
+    """Return how the rewards moved by method; None if no run was long enough."""
     parts = split_methods(logics.drop_nulls("reward_slope"))
     if not parts:
         return None
@@ -77,7 +77,7 @@ def plateau_table(logics: pl.DataFrame) -> Table | None:
 
 
 def run_plateau_table(run: TrainingRun) -> Table | None:
-    """Return how the rewards of one run's agents moved; None where it is too short for a test."""
+    """Return how the rewards of one run's agents moved; None if it is too short for a test."""
     seed = int(run.setting("run", "seed") or 0)
     rewards = zip(*(record.rewards for record in run.rounds), strict=True)
     tests = [measure_plateau(values, seed) for values in rewards]
@@ -109,7 +109,7 @@ def _describe_plateau(plateau: Plateau) -> str:
 
 
 def topics_table(logics: pl.DataFrame) -> Table:
-    """Return which topics the last logics name, and how far apart they lie, by method."""
+    """Return which topics the last logics name, and how far apart these logics are, by method."""
 
     def count_topics(part: pl.DataFrame) -> Counter[str]:
         texts = part["topics"].to_list()
@@ -136,7 +136,7 @@ def topics_table(logics: pl.DataFrame) -> Table:
 
 
 def shift_table(traces: pl.DataFrame) -> Table | None:
-    """Return the mean distance of updates by epoch and method; None where no logic was rewritten.
+    """Return the mean distance of updates by epoch and method; None if no logic was rewritten.
 
     A method without a row rewrites no logic.
     """
@@ -154,7 +154,7 @@ def shift_table(traces: pl.DataFrame) -> Table | None:
     return Table(
         header=["Method", *chain(*((f"Epoch {epoch + 1}", "updates") for epoch in epochs))],
         rows=rows,
-        caption="Distance of a logic to the one before, by epoch",
+        caption="Distance of a logic from the previous one, by epoch",
     )
 
 
@@ -166,20 +166,20 @@ def _signed(value: Any) -> str:  # noqa: ANN401 - polars knows no type of a mean
     return f"{value:+.4f}"
 
 
-GROUPS = 20  # most points of a curve: single rounds, of a few windows each, are mostly noise
+GROUPS = 20  # most points of a curve: single rounds have a few windows each, and are mostly noise
 
 RANKED_ROUNDS = 100
 """Rounds at the end of a run over which the paper ranks agents by their unique news."""
 
 _VIEW = {"elev": 22, "azim": -58}  # degrees
-#: Marks of methods: colours alone are not for all eyes.
+#: Marks of methods: not all readers can tell colours apart.
 _MARKERS = {"compevo": "o", "mad-rl": "s", "mael": "D", "mae-gpt": "P"}
 _OTHER_MARKER = "v"
 _AXES = ("x", "y", "z")
 
 
 def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> Line:
-    """Return the mean over seeds by round, with the lowest and highest where there are several.
+    """Return the mean over seeds by round, with the lowest and highest if there are several.
 
     The rows of a method, or of one of its agents, are put by round into at most ``GROUPS`` groups
     of equal size, in their order.
@@ -188,7 +188,7 @@ def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> Lin
     rounds = known["round"].n_unique()
     place = pl.col("round").rank("dense").cast(pl.Int64) - 1
     group = (place * min(GROUPS, rounds) // max(rounds, 1)).alias("group")
-    # A seed counts once in each group, however many agents and rounds it has there.
+    # A seed counts once in each group, for any number of agents and rounds.
     points = (
         known.group_by(group, "seed")
         .agg(pl.mean("round"), pl.mean(column).alias("mean"))
@@ -201,9 +201,9 @@ def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> Lin
 
 
 def rank_news(rows: pl.DataFrame, last_rounds: int) -> list[float]:
-    """Return the unique news a round of a method's agent of each rank, most first.
+    """Return the unique news per round of a method's agents by rank, most first.
 
-    It is a mean over seeds, and over so many last rounds of each run.
+    It is a mean over seeds, and over the last rounds of each run.
     """
     known = rows.drop_nulls("unique_news")
     newest = known.filter(pl.col("round") > pl.col("round").max().over("seed") - last_rounds)
@@ -219,7 +219,7 @@ def rank_news(rows: pl.DataFrame, last_rounds: int) -> list[float]:
 
 
 def plot_rewards(rows: pl.DataFrame) -> list[Plot]:
-    """Plot the reward of every agent, a plot a method, on one scale."""
+    """Plot the reward of every agent, one plot per method, on one scale."""
     parts, curves = split_methods(rows), {}
     for method, part in parts.items():
         agents = part.drop_nulls("reward").partition_by("agent", as_dict=True)
@@ -228,7 +228,7 @@ def plot_rewards(rows: pl.DataFrame) -> list[Plot]:
             for (agent,), rewards in sorted(agents.items())
         ]
 
-    # One scale, or a method of small rewards would look as restless as one of large ones.
+    # On separate scales, small rewards would look as restless as large ones.
     limits = list(chain(*(find_limits(lines) for lines in curves.values() if lines)))
     plots = []
     for method, lines in curves.items():
@@ -257,7 +257,7 @@ def plot_news(rows: pl.DataFrame) -> list[Plot]:
         ranks = range(1, len(counts) + 1)
         lines.append(Line(ranks, counts, method_style(method) | {"marker": "o"}))
     title = f"Unique news by rank, last {RANKED_ROUNDS} rounds"
-    alt = f"Line plot of unique news a round by the agent's rank: {join_items(sizes)}."
+    alt = f"Line plot of unique news per round by the agent's rank: {join_items(sizes)}."
     return [
         _plot_methods(rows, "unique_news", "Unique news of an agent in a round"),
         plot_lines(lines, alt, size=HALF, title=title, x_label="rank of the agent"),
@@ -265,7 +265,7 @@ def plot_news(rows: pl.DataFrame) -> list[Plot]:
 
 
 def _plot_methods(rows: pl.DataFrame, column: str, title: str) -> Plot:
-    """Plot a column with one line a method and a band over its seeds."""
+    """Plot a column with one line per method and a band over its seeds."""
     lines, texts = [], []
     for method, part in split_methods(rows.drop_nulls(column)).items():
         line = make_curve(part, column, method_style(method))
@@ -296,7 +296,7 @@ def fill_space(logics: pl.DataFrame, axis: Any) -> None:  # noqa: ANN401 - of th
 
 
 def list_groups(inputs: ReportInputs) -> list[Mapping[str, Any]]:
-    """Return what is shown of each data set and budget that left traces."""
+    """Return what is shown for each data set and budget with traces."""
     parts = (inputs.traces, inputs.logics)
     keys = pl.concat([rows.select("dataset", "budget") for rows in parts]).unique()
     groups: list[Mapping[str, Any]] = []
@@ -304,7 +304,7 @@ def list_groups(inputs: ReportInputs) -> list[Mapping[str, Any]]:
     for dataset, budget in keys.sort("dataset", "budget").rows():
         traces, logics = (rows.filter(dataset=dataset, budget=budget) for rows in parts)
         title = scope_name(dataset, "") + (f", budget {budget}" if budget else "")
-        # Methods whose agents keep the logics that they start with have no shift.
+        # Methods whose agents keep their first logics have no shift.
         moving = split_methods(traces.drop_nulls("logic_shift"))
         still = [method_name(method) for method in split_methods(traces) if method not in moving]
         group = {
@@ -330,7 +330,7 @@ def _view_curves(traces: pl.DataFrame) -> Mapping[str, Any]:
         _plot_methods(traces, "loss", "Loss on the round's train windows (scaled)"),
         _plot_methods(traces, "val_error", "Validation MAE (scaled)"),
     ]
-    shifts = _plot_methods(traces, "logic_shift", "Distance of a logic to the one before")
+    shifts = _plot_methods(traces, "logic_shift", "Distance of a logic from the previous one")
     has_shifts = traces["logic_shift"].null_count() < traces.height
 
     return {

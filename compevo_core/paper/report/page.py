@@ -56,7 +56,7 @@ MIXED = (
     " Some rows below come from synthetic data; they are marked under 'Where the numbers come "
     "from'."
 )
-#: Subsets later than all training data have a section apart from the results.
+#: Subsets later than all training data have a section of their own.
 LEAKAGE_SUBSET = "inference-"
 # Absolute and relative: demand differs several-fold between regions.
 REGION_METRICS = (("mae", "MAE"), ("mape_pct", "MAPE %"))
@@ -111,7 +111,7 @@ def _fold(anchor: str, title: str, finding: str, **view: Any) -> Section:  # noq
 
 def _list_scored(inputs: ReportInputs, tests: Sequence[Scope]) -> Iterator[Section]:
     """Yield the sections on the scores of test sets."""
-    # Always there: the absence of scores is also shown.
+    # Always shown, even without scores.
     results = summaries.summarize_results(inputs)
     finding = summaries.count_verdicts(results)
     verdicts = summaries.show_verdicts(results)
@@ -151,7 +151,7 @@ def _list_scored(inputs: ReportInputs, tests: Sequence[Scope]) -> Iterator[Secti
 
 
 def _list_learnt(inputs: ReportInputs) -> Iterator[Section]:
-    """Yield the sections on what systems of agents do, and what each part of the method adds."""
+    """Yield the sections on what systems of agents do, and on what each part of the method adds."""
     if groups := list_groups(inputs):
         yield _fold("mechanism", "Mechanism", summaries.describe_mechanism(inputs), groups=groups)
 
@@ -174,7 +174,7 @@ def _list_learnt(inputs: ReportInputs) -> Iterator[Section]:
 
 
 def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
-    """Yield the sections on what news tells, each with verdicts."""
+    """Yield the sections on what is read from news, each with verdicts."""
     controls = [
         (control_table(rows), show_control(rows, inputs.control_rounds))
         for rows in list_controls(inputs.control)
@@ -192,7 +192,7 @@ def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
 
 
 def _list_origins(inputs: ReportInputs, later: Sequence[Scope]) -> Iterator[Section]:
-    """Yield the sections on leakage, and on what the rows were made from."""
+    """Yield the sections on leakage and on the origin of the rows."""
     passed, total = sum(check["passed"] for check in inputs.checks), len(inputs.checks)
     if later or total:
         tables = [headline_table(inputs.rows, *scope) for scope in later]

@@ -2,7 +2,7 @@
 
 What belongs here: the list of tables and how they are printed; comparisons of methods and of
 systems of agents with the printed figures, tests, win rates and skill; tables and curves of one
-method that is changed in one thing; costs and logic updates. What does not: the printed figures
+method with one change; costs and logic updates. What does not: the printed figures
 (``paper.report.published``), selecting rows (``paper.report.rows``), what is changed
 (``paper.changes``), measuring any of it (``evaluation.comparison``, the benchmark, ``paper.lud``).
 """
@@ -86,10 +86,10 @@ NOT_PRINTED = "-"
 
 
 def list_tasks(scores: Mapping[str, Row]) -> dict[str, dict[str, float]]:
-    """Return MAE by task and method: a task is a series, or all windows where there is one."""
+    """Return MAE by task and method: a task is a series, or all windows if there is only one."""
     errors: dict[str, Mapping[str, float | None]]
     errors = {name: score["by_entity"] for name, score in scores.items()}
-    # fev counts tasks, and so would one series with its own pooled row twice.
+    # fev counts tasks, and would count a single series twice, with its own pooled row.
     if len({entity for values in errors.values() for entity in values}) < 2:
         errors = {name: {POOLED: score["mae"]} for name, score in scores.items()}
     return {
@@ -103,7 +103,7 @@ def list_tasks(scores: Mapping[str, Row]) -> dict[str, dict[str, float]]:
 def win_rate(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float | None:
     """Return the share of (task, other method) in which a method has the smaller MAE.
 
-    A tie counts half, as in fev's leaderboard. None where it has nobody to meet.
+    A tie counts half, as in fev's leaderboard. None if it has no opponent.
     """
     points = [
         0.5 + 0.5 * (error > errors[method]) - 0.5 * (error < errors[method])
@@ -116,14 +116,14 @@ def win_rate(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float | N
 
 
 def skill_score(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float | None:
-    """Return one minus the geometric mean of a method's MAE over the naive one's, by task.
+    """Return one minus the geometric mean over tasks of a method's MAE over the naive MAE.
 
-    None where a task that has the method lacks the naive forecast, or there is no such task.
+    None if a task with the method lacks the naive forecast, or there is no such task.
     """
     shared = [errors for errors in tasks.values() if method in errors]
     if not shared or any(not errors.get(NAIVE) for errors in shared):
         return None
-    # One task with hardly any error would decide the mean of all.
+    # Otherwise one task with hardly any error would decide the mean.
     low, high = RATIO_BOUNDS
     ratios = [min(max(errors[method] / errors[NAIVE], low), high) for errors in shared]
     return 1 - math.exp(sum(map(math.log, ratios)) / len(ratios))
@@ -132,11 +132,11 @@ def skill_score(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float 
 def macro_reduction(pairs: Sequence[tuple[float, float] | None]) -> float | None:
     """Return the mean over data sets of the relative reduction of an error, a share (paper 5.2).
 
-    ``pairs`` are the errors of the method and of the rival by data set. Where one is missing there
-    is no mean either: one over others is another figure.
+    ``pairs`` are the errors of the method and of the rival by data set. If one is missing there is
+    no mean, since a mean over fewer data sets is another figure.
     """
     known = [pair for pair in pairs if pair is not None]
-    # The paper averages four data sets; of three it would be another figure under the same name.
+    # The paper averages four data sets; a mean of three would be another figure by the same name.
     if not known or len(known) < len(pairs):
         return None
     return sum(1 - error / rival for error, rival in known) / len(known)
@@ -146,12 +146,12 @@ class TableLine(NamedTuple):
     """What one line of a table of errors compares."""
 
     name: str  # its first cell
-    score: Row | None  # own score; None where no row exists
+    score: Row | None  # own score; None if no row exists
     published: Mapping[str, Published]  # the published figures by metric
 
 
 def find_line(name: str, score: Row | None, label: str, dataset: str, subject: str) -> TableLine:
-    """Return a line with the figures that a table of the paper has of a subject."""
+    """Return a line with the figures that a table of the paper has for a subject."""
     figures = {metric: find_published(label, dataset, subject, metric) for metric in PAPER_METRICS}
     return TableLine(name, score, {key: figure for key, figure in figures.items() if figure})
 
@@ -165,7 +165,7 @@ def error_table(
 ) -> Table:
     """Return lines as a table: for each metric own mean and spread, then the published figure.
 
-    Columns of published figures are left out where no line has any.
+    Columns of published figures are left out if no line has any.
     """
     scores = [line.score for line in lines]
     unit = common_unit(filter(None, scores))
@@ -174,7 +174,7 @@ def error_table(
     for metric in PAPER_METRICS:
         means = [score[metric] if score else None for score in scores]
         spreads = [score[f"{metric}_sd"] if score else None for score in scores]
-        # Formatted together: a spread with other decimals than its mean cannot be read beside it.
+        # Formatted together: a spread is hard to read with other decimals than its mean.
         texts = format_column(metric, [*means, *spreads])
         cells = [
             NO_ROW if score is None else mean if spread == MISSING else f"{mean} ± {spread}"
@@ -182,7 +182,7 @@ def error_table(
         ]
         ranked = format_column(metric, means)
         columns.append(Column(title_metric(metric, unit), cells, means, ranked))
-        # Own and published figures are ranked apart: they are of other windows.
+        # Own and published figures are ranked separately: they are from different windows.
         if any(line.published for line in lines):
             figures = [line.published.get(metric) for line in lines]
             cells = [figure.text if figure else NOT_PRINTED for figure in figures]
@@ -190,7 +190,7 @@ def error_table(
             title = f"{METRIC_TITLES[metric]}, paper"
             columns.append(Column(title, cells, values, ranked=[str(value) for value in values]))
 
-    # A row of another budget than the usual one must not pass for one of it.
+    # A row of an unusual budget must not look like a row of the usual one.
     seeds = []
     for score in scores:
         seeds.append(describe_seeds(score) if score else "")
@@ -204,7 +204,7 @@ def error_table(
 
 
 def format_share(share: float | None) -> str:
-    """Return a share as a percentage with its sign; empty says that it cannot be computed."""
+    """Return a share as a percentage with its sign; empty if it cannot be computed."""
     return MISSING if share is None else f"{100 * share:+z.1f} %"
 
 
@@ -218,10 +218,10 @@ def pair_cells(test: Row | None) -> list[str]:
 def describe_tests(
     tests: Sequence[Row], scores: Mapping[str, Row], *, side: str = "b"
 ) -> list[str]:
-    """Return what a reader must know of the comparisons of one table; how they are made apart.
+    """Return what a reader must know about the comparisons of one table, except how they are made.
 
-    The scores of its methods say how many trainings an error is the mean of; ``side`` of a
-    comparison, a or b, has the method of a line.
+    ``scores`` of its methods give the number of trainings behind a mean error; the method of a line
+    is on ``side`` a or b of a comparison.
     """
     blocks = {test["n_blocks"] for test in tests}
     known = sorted(blocks - {None})
@@ -230,20 +230,20 @@ def describe_tests(
         notes.append(f"Blocks of days: {join_items([str(count) for count in known])}.")
     if known and known[0] < FEWEST_BLOCKS:
         notes.append(
-            f"{MISSING}: {FEWEST_BLOCKS} blocks of days are the fewest for an interval or a test."
+            f"{MISSING}: an interval or a test needs at least {FEWEST_BLOCKS} blocks of days."
         )
     if any(t["block_days"] == 1 and t["n_blocks"] >= 2 * USUAL_BLOCKS for t in tests):
         notes.append("Blocks of one day: older intervals, too narrow where days are correlated.")
     if None in blocks:
         notes.append("Number of blocks unknown: p was of single windows, and is left out.")
 
-    # Without a second training of what all are compared with, nothing says how trainings vary.
+    # Without a second training of the common reference, it is unknown how trainings vary.
     other = {"a": "b", "b": "a"}[side]
-    if alone := {test[f"method_{other}"] for test in tests if test.get(f"seeds_{other}") == 1}:
-        names = join_items([method_name(name) for name in sorted(alone)])
+    if single := {test[f"method_{other}"] for test in tests if test.get(f"seeds_{other}") == 1}:
+        names = join_items([method_name(name) for name in sorted(single)])
         notes.append(f"One training of {names}: the variation between trainings is unknown.")
 
-    # Paired with fewer trainings than their errors are the mean of.
+    # Paired with fewer trainings than their mean errors have.
     seeds = {test[f"method_{side}"]: test.get(f"seeds_{side}") for test in tests}
     short = [
         method_name(name)
@@ -251,13 +251,13 @@ def describe_tests(
         if name in scores and count is not None and count < scores[name]["seeds"]
     ]
     if short:
-        notes.append(f"Paired with the first training alone: {join_items(short)}.")
+        notes.append(f"Paired with the first training only: {join_items(short)}.")
     return notes
 
 
 REDUCED = ("rmse", "mape_pct")  # metrics whose macro-averaged reduction the paper states
 
-UNFITTED = "quick"  # budget of a few updates: what has no more is in no mean
+UNFITTED = "quick"  # budget of a few updates, which is in no mean
 
 SIMPLE = (NAIVE, "calendar-ridge")
 
@@ -268,27 +268,27 @@ RANDOM_WALK = ("exchange", "bitcoin")
 class MethodScores(NamedTuple):
     """Scores on one set of test windows, for one of the paper's comparisons of methods."""
 
-    name: str  # display name, which says where data is made up
+    name: str  # display name, which marks made-up data
     dataset: str
     subset: str
     scores: Mapping[str, Row]
-    budget: str  # what all of the paper's methods had; empty where they had their own
-    is_first: bool  # whether the paper's figures are beside it: its windows, or the nearest to them
+    budget: str  # common budget of all of the paper's methods; empty if they had their own
+    is_first: bool  # whether the paper's figures are next to it: its windows, or the closest ones
 
 
 def score_methods(inputs: ReportInputs, label: str, dataset: str) -> list[MethodScores]:
-    """Return the scores of every set of test windows; the first is beside the paper's figures.
+    """Return the scores of every set of test windows; the first goes with the paper's figures.
 
     Without any row there is one set without scores, under the name of the data set.
     """
     sets: list[MethodScores] = []
     subsets = list_test_scopes(inputs.rows, dataset)
     own = PAPER_SUBSETS.get(dataset, "")
-    # Figures of windows that we have stand beside no others, though ours have no rows yet.
+    # Figures for windows that we have are shown only with these, even before they have rows.
     if own not in subsets and (own or not subsets):
         subsets = [own, *subsets]
     for subset in subsets:
-        # Systems of agents are compared at one number of updates, as the paper compares them.
+        # Systems of agents are compared at one number of updates, as in the paper.
         sharing = list_subjects(AGENTS) if label == AGENTS else []
         scores, budget = inputs.find_scores(dataset, subset, sharing=sharing)
         name = _title(inputs, dataset, subset)
@@ -302,29 +302,29 @@ def _title(inputs: ReportInputs, dataset: str, subset: str) -> str:
 
 
 def compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
-    """Yield errors and tests of each test set; the first has the paper's beside it.
+    """Yield errors and tests of each test set; the first has the printed ones, too.
 
-    Then the mean over data sets, and of systems of agents how large each of them is.
+    Then the mean over data sets and, for systems of agents, the size of each.
     """
     methods = list_subjects(label)
     for windows in (it for dataset in DATASETS for it in score_methods(inputs, label, dataset)):
         scores = windows.scores
-        # Methods of the paper in its order, then those that it lacks, by their error.
+        # Methods of the paper in its order, then the others by their error.
         extra = [name for name in scores if name not in methods] if label == MAIN else [NAIVE]
         names = [*methods, *(name for name in extra if name in scores)]
         present = [name for name in names if name in scores]
-        # The paper has one test set a data set: further ones of ours are without its figures.
+        # The paper has one test set per data set: further ones of ours have none of its figures.
         shown, printed = (names, label) if windows.is_first else (present, "")
         yield error_table(
             [find_line(method_name(m), scores.get(m), printed, windows.dataset, m) for m in shown],
-            f"{windows.name}: errors" + (" beside the paper's" if printed else ""),
+            f"{windows.name}: errors" + (" next to the paper's" if printed else ""),
             highlighted=[0],
             notes=_describe_errors(inputs, windows, shown, printed),
         )
         if len(present) > 1 and COMPEVO in scores:
             yield _rival_table(inputs, windows, present)
 
-    # What the paper lacks says how much of the gain any forecast with a calendar has.
+    # Methods that the paper lacks show how much of the gain any forecast with a calendar has.
     yield build_macro_table(inputs, label, [*methods[1:], *(SIMPLE if label == MAIN else ())])
     if label == AGENTS:
         yield _parameter_table(inputs)
@@ -333,7 +333,7 @@ def compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
 def _describe_errors(
     inputs: ReportInputs, windows: MethodScores, names: Sequence[str], label: str
 ) -> list[str]:
-    """Return what a reader must know of a table of errors; ``label`` is empty without printed."""
+    """Return notes for a table of errors; ``label`` is empty if the paper prints none."""
     dataset, scores = windows.dataset, windows.scores
     notes = []
     if windows.budget:
@@ -347,13 +347,13 @@ def _describe_errors(
         *list_missing(windows.subset if own else dataset, missing),
         *_list_thinned(inputs, dataset, missing),
     ]
-    # Said beside each printed figure, not on a page of its own that nobody opens.
+    # Stated with each printed figure, not on a separate page that no one opens.
     if label == MAIN and dataset in NOTES["protocol"]:
         notes.append(NOTES["protocol"][dataset])
     contradictions = list_contradictions(label, dataset)
     notes += [f"The paper contradicts itself: {sentence}" for sentence in contradictions]
 
-    # Where a random walk is hard to beat, the table itself says who does not.
+    # If a random walk is hard to beat, the table itself names the methods that do not.
     if label == MAIN and dataset in RANDOM_WALK and NAIVE in scores:
         walk = scores[NAIVE]["mae"]
         behind = [m for m, score in scores.items() if m != NAIVE and score["mae"] >= walk]
@@ -366,7 +366,7 @@ def _describe_errors(
 def list_missing(dataset: str, methods: Sequence[str]) -> list[str]:
     """Return which methods have no row, and the commands that make them."""
     notes = []
-    # On the paper's own windows it is a method of the benchmark like the others.
+    # On the paper's own windows CompEvo is a method of the benchmark like the others.
     if COMPEVO in methods and dataset not in PAPER_SUBSETS.values():
         methods = [method for method in methods if method != COMPEVO]
         notes.append(f"No row of CompEvo: `compevo fit {dataset}`, `compevo evaluate {dataset}`.")
@@ -378,14 +378,14 @@ def list_missing(dataset: str, methods: Sequence[str]) -> list[str]:
 
 
 def _list_thinned(inputs: ReportInputs, dataset: str, methods: Sequence[str]) -> list[str]:
-    """Return the errors of methods that were scored on some of the windows alone."""
+    """Return the errors of methods that were scored on only some of the windows."""
     notes = []
     for subset in list_test_scopes(inputs.rows, dataset, is_thinned=True):
         scores, _ = inputs.find_scores(dataset, subset)
         scored = [method for method in methods if method in scores]
         if not scored:
             continue
-        # Errors on other windows are not a column; the naive one says how hard these are.
+        # Errors on other windows are no column; the naive error shows how hard these are.
         errors = []
         for name in (*scored, NAIVE):
             if score := scores.get(name):
@@ -404,11 +404,11 @@ def _rival_table(inputs: ReportInputs, windows: MethodScores, names: Sequence[st
     """Return the tests of CompEvo against every other method, win rates and skill."""
     scores = windows.scores
     tasks = list_tasks({name: scores[name] for name in names})
-    # A CompEvo that had a smaller budget itself is paired at that. Without a budget that both sides
-    # had, CompEvo is the full training.
+    # If CompEvo itself had a smaller budget, it is paired at that budget. Without a common budget,
+    # CompEvo is the full training.
     budget = windows.budget or (scores[COMPEVO]["budget"] if COMPEVO in scores else "")
-    # Pairs as they were computed: rows alone hold no error by window. An error of a larger budget
-    # is of another training than the pair at this one.
+    # Pairs as they were computed: rows do not hold errors by window. An error at a larger budget
+    # belongs to another training than the pair at this one.
     tests = {
         name: test
         for name, test in inputs.find_tests(
@@ -438,7 +438,7 @@ def _rival_table(inputs: ReportInputs, windows: MethodScores, names: Sequence[st
 
 
 def _find_main(sets: Sequence[MethodScores]) -> MethodScores:
-    """Return the first set that CompEvo has a row of, or the first."""
+    """Return the first set with a row of CompEvo, or the first."""
     return next((windows for windows in sets if COMPEVO in windows.scores), sets[0])
 
 
@@ -482,10 +482,10 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
         text_columns=(0, 7),
         wrap_columns=(5, 7),
         notes=[
-            "CompEvo's error over the other's, less one, then the mean over the four data sets, as "
+            "CompEvo's error over the other's, minus one, then the mean of the four data sets, as "
             f"in the paper: below zero CompEvo is better. {MISSING}: a data set has no row of both "
             f"above the `{UNFITTED}` budget, which only shows that a method runs. Budgets and "
-            "seeds differ by data set; the range shows where a mean hides that CompEvo is worse."
+            "seeds differ by data set; the range shows if a mean hides that CompEvo is worse."
         ],
     )
 
@@ -510,14 +510,14 @@ def _parameter_table(inputs: ReportInputs) -> Table:
 
 
 SYSTEMS = ("mael", "mad-rl", "compevo")
-"""The agent systems of the paper's table; the first is what the others are measured against."""
+"""The agent systems of the paper's table; the others are measured against the first."""
 
 PER_WINDOW = "seconds_per_window"
 
 #: Own column, published metric, and the titles of both.
 COSTS = (
-    ("train_seconds", "train_hours_per_epoch", "Training s", "Training h an epoch, paper"),
-    (PER_WINDOW, "seconds_per_step", "s a window", "s a step, paper"),
+    ("train_seconds", "train_hours_per_epoch", "Training s", "Training h per epoch, paper"),
+    (PER_WINDOW, "seconds_per_step", "s per window", "s per step, paper"),
     ("peak_memory_gb", "peak_memory_gb", "Peak memory GB", "Peak memory GB, paper"),
 )
 
@@ -529,7 +529,7 @@ ONE_FORECAST = "Identical results: this change did not affect any forecast."
 OTHER_WINDOWS = "The paper's figures belong to its own test windows, not to these."
 
 LEAST_SPAN = 0.02
-"""Height of a curve's axis as a share of the error: a thousandth of it shall look like nothing."""
+"""Height of a curve's axis as a share of the error, so that a thousandth of it looks flat."""
 
 _WEIGHTS = ("lambda-pg", "lambda-div", "lambda-prune")
 SENSITIVITY = (*_WEIGHTS, "tau", "beta", "t-gen", "agents", "epochs", "instruction")
@@ -550,13 +550,13 @@ def build_backbones(inputs: ReportInputs) -> list[Table]:
 
 
 def build_sweep(inputs: ReportInputs, name: str) -> list[Table]:
-    """Return the tables of one experiment, one a data set and subset with rows.
+    """Return the tables of one experiment, one per data set and subset with rows.
 
-    Without any row: one table of what the paper prints, or of what there would be.
+    Without any row, there is one table of what the paper prints, or of what would be there.
     """
     rows, label = _select_experiment(inputs, name), PRINTED.get(name, "")
     names = list(dict.fromkeys([*EXPERIMENTS[name].names, *list_subjects(label)]))
-    # Without rows the paper's data set of this figure still says what is missing.
+    # Without rows, the paper's data set of this figure still shows what is missing.
     datasets = dict.fromkeys(rows["dataset"].to_list() or ["electricity"])
     return build_changes(inputs, name, datasets, label, names, EXPERIMENTS[name].title.lower())
 
@@ -588,7 +588,7 @@ def build_changes(
         command = f"compevo paper experiment {experiment} {dataset}"
         for place, subset in enumerate(list_subsets(rows, dataset) or [""]):
             scores, _ = inputs.find_scores(dataset, subset, experiment=rows_name)
-            # The paper has one test set a data set; its figures are beside ours of the nearest.
+            # The paper has one test set per data set; its figures are shown with our closest set.
             printed = "" if place else label
             lines = {
                 name: find_line(method_name(name), scores.get(name), printed, dataset, name)
@@ -601,10 +601,10 @@ def build_changes(
             if printed and subset and subset != PAPER_SUBSETS.get(dataset, subset):
                 notes.append(OTHER_WINDOWS)
             errors = [line.score["mse"] for line in lines.values() if line.score]
-            # Equal to every digit, and not only as printed.
+            # Equal in every digit, not only as printed.
             if len(errors) > 1 and len(set(errors)) == 1:
                 notes.append(ONE_FORECAST)
-            # Without any row and any published figure the note says it all.
+            # Without rows and published figures the note is enough.
             is_known = any(line.score or line.published for line in lines.values())
             shown = [*lines.values()] if is_known else []
             tables.append(error_table(shown, caption, first="Change", notes=notes))
@@ -623,7 +623,7 @@ def _difference_table(
     scores: Mapping[str, Row],
     tests: Mapping[str, Row],
 ) -> Table:
-    """Return how far each change lies from the reference, by window, and the paper's figures."""
+    """Return each change's difference from the reference, by window, and the paper's figures."""
     measured = {name: score["rmse"] for name, score in scores.items()}
     figures = {name: line.published.get("rmse") for name, line in lines.items()}
     printed = {name: figure.value for name, figure in figures.items() if figure}
@@ -635,7 +635,7 @@ def _difference_table(
             [
                 method_name(name),
                 *pair_cells(tests.get(name)),
-                # Levels of two backbones do not compare; how much a change costs each does.
+                # Levels of two backbones cannot be compared; the cost of a change can.
                 *(
                     format_share(values[name] / values[reference] - 1)
                     if name in values and reference in values
@@ -644,7 +644,7 @@ def _difference_table(
                 ),
             ]
             for name in lines
-            # What was not run has a note; a line of empty cells would say less.
+            # Changes that were not run have a note, which says more than a line of empty cells.
             if name != reference and name in scores
         ],
         caption=f"{caption}, against {method_name(reference)}",
@@ -654,7 +654,7 @@ def _difference_table(
 
 
 def show_curves(inputs: ReportInputs) -> list[Picture]:
-    """Return one picture an experiment and test set that has at least two changes."""
+    """Return one picture for each experiment and test set with at least two changes."""
     pictures = []
     for name, sweep in EXPERIMENTS.items():
         rows = _select_experiment(inputs, name)
@@ -662,7 +662,7 @@ def show_curves(inputs: ReportInputs) -> list[Picture]:
             (dataset, subset)
             for dataset in rows["dataset"].unique(maintain_order=True)
             for subset in list_subsets(rows, dataset)
-            # The ablation has bars of its own.
+            # The ablation has its own bars.
             if name != ABLATION
         ]
         for dataset, subset in scopes:
@@ -678,7 +678,7 @@ def show_curves(inputs: ReportInputs) -> list[Picture]:
 
 
 def fill_sweep(name: str, dataset: str, scores: Mapping[str, Row], axis: Axes) -> None:
-    """Draw the RMSE of every change in order, its spread over seeds, and the paper's beside it."""
+    """Draw the RMSE of every change in order, its spread over seeds, and the paper's next to it."""
     errors, printed = {}, {}
     for change, score in scores.items():
         setting, _, value = change.partition("=")
@@ -701,7 +701,7 @@ def fill_sweep(name: str, dataset: str, scores: Mapping[str, Row], axis: Axes) -
     add_legend(axis)
     axis.set_ylabel(f"RMSE {common_unit(scores.values())}".strip())
 
-    # A span by which a difference that means nothing looks like nothing.
+    # A span at which a meaningless difference is not visible.
     low, high = axis.get_ylim()
     middle = (low + high) / 2
     half = max(high - low, LEAST_SPAN * middle) / 2
@@ -711,7 +711,7 @@ def fill_sweep(name: str, dataset: str, scores: Mapping[str, Row], axis: Axes) -
 def build_efficiency(inputs: ReportInputs) -> list[Table]:
     """Return the costs of the agent systems by data set, as figures and as ratios to averaging.
 
-    The paper's data set comes first; others are shown where all systems have rows.
+    The paper's data set comes first; others are shown if all systems have rows.
     """
     tables: list[Table] = []
     for dataset in DATASETS:
@@ -724,12 +724,12 @@ def build_efficiency(inputs: ReportInputs) -> list[Table]:
             command = f"compevo paper benchmark {dataset} --methods {','.join(SYSTEMS)}"
             notes.append(f"`{command}` makes the rows.")
         columns = [Column("System", [method_name(name) for name in SYSTEMS])]
-        # Seconds on another device say nothing; their ratio to plain averaging does.
+        # Seconds on another device mean nothing; their ratio to plain averaging does.
         for column, metric, title, printed_title in COSTS:
             measured = {name: cost[column] for name, cost in costs.items() if column in cost}
             figures = {name: find_published(EFFICIENCY, dataset, name, metric) for name in SYSTEMS}
             printed = {name: figure.value for name, figure in figures.items() if figure}
-            # A method without a row is not one whose row says nothing of its costs.
+            # A method without a row differs from one whose row lacks its costs.
             empty = {name: MISSING if name in costs else NO_ROW for name in SYSTEMS}
             columns += [
                 Column(title, [_with_ratio(measured, name, empty[name]) for name in SYSTEMS]),
@@ -744,10 +744,10 @@ def build_efficiency(inputs: ReportInputs) -> list[Table]:
 
 
 def _measure_costs(inputs: ReportInputs, dataset: str) -> dict[str, dict[str, float]]:
-    """Return the costs of each system by column; seconds a window cover all test windows."""
+    """Return the costs of each system by column; seconds per window cover all test windows."""
     scopes = []
     for subset in list_test_scopes(inputs.rows, dataset):
-        # A sweep's rows have other budgets, and so have CompEvo's own: costs compare at one alone.
+        # Sweeps have other budgets, and so do CompEvo's own rows: costs are compared at only one.
         scopes.append(inputs.find_scores(dataset, subset, sharing=SYSTEMS)[0])
 
     costs = {}
@@ -758,7 +758,7 @@ def _measure_costs(inputs: ReportInputs, dataset: str) -> dict[str, dict[str, fl
         # The training is the same for all of them.
         first = scores[0]
         costs[name] = {column: first[column] for column, *_ in COSTS if first[column] is not None}
-        # A hundred windows take seconds, in which anything else on the machine weighs much.
+        # A hundred windows take only seconds, so that other work on the machine matters much.
         timed = [score for score in scores if score[PER_WINDOW] is not None]
         if timed:
             seconds = sum(score[PER_WINDOW] * score["n_windows"] for score in timed)
@@ -774,8 +774,8 @@ def _with_ratio(values: Mapping[str, float], system: str, empty: str) -> str:
 
 
 def build_lud(inputs: ReportInputs) -> list[Table]:
-    """Return agreement of judges, and gains by size of update, of runs and of the paper."""
-    # Own rows first: the paper's judges are not ours, and only ranges compare.
+    """Return agreement of judges, and gains by size of update, for runs and for the paper."""
+    # Own rows first: the paper's judges are not ours, so only ranges can be compared.
     judged = [row for row in inputs.lud if row["table"] == JUDGES]
     gained = [row for row in inputs.lud if row["table"] == GAINS]
     known = {"all", *(str(row["judge"] or "").partition(":")[0] for row in inputs.lud)}
@@ -825,7 +825,7 @@ def _printed_rows(
 
 
 def build_leakage(inputs: ReportInputs) -> list[Table]:
-    """Return the errors on the paper's windows of 2026, beside what it prints of them."""
+    """Return the errors on the paper's windows of 2026, and what it prints for them."""
     dataset, subset = "electricity-operational", "paper-2026"
     scores, _ = inputs.find_scores(dataset, subset)
     lines = [
@@ -838,7 +838,7 @@ def build_leakage(inputs: ReportInputs) -> list[Table]:
 
 
 def format_paper_sets(inputs: ReportInputs) -> str:
-    """Return the paper's own test sets as Markdown: what they hold, and the errors on each."""
+    """Return the paper's own test sets as Markdown: their contents, and the errors on each."""
     counts = tabulate(
         inputs.paper_sets,
         {
@@ -849,15 +849,15 @@ def format_paper_sets(inputs: ReportInputs) -> str:
             "Targets that are train inputs": lambda row: format_percent(
                 row["targets_in_train_inputs"]
             ),
-            "Days that train has of a region": lambda row: format_percent(row["days_in_train"]),
+            "Days that train has for the region": lambda row: format_percent(row["days_in_train"]),
             "Leaks found": lambda row: format_number(row["leaks_found"]),
         },
-        caption="Region-days of each set, and what of its test train holds",
+        caption="Region-days of each set, and how much of its test split is in train",
     )
     parts = [counts.to_titled_markdown()]
     metrics = ("mae", "rmse", "mape_pct")
     naive: Mapping[str, str | None] = {NAIVE: None}
-    # The method as written beside the paper's code, under one budget.
+    # The method as written compared with the paper's code, at one budget.
     forms: Mapping[str, str | None] = {"as-published": "short", "as-written": "short"}
     for dataset, subset, label, references in (
         ("electricity", "paper-original-every-3", "", forms),
@@ -887,7 +887,7 @@ def format_paper_sets(inputs: ReportInputs) -> str:
             figures = (find_published(label, dataset, COMPEVO, metric) for metric in metrics)
             printed = [figure.text if figure else NOT_PRINTED for figure in figures]
             rows.insert(0, ["CompEvo, as the paper prints it", *printed, ""])
-        compared = [f"{method_name(name)} less it (95 %)" for name in references]
+        compared = [f"{method_name(name)} minus this (95 %)" for name in references]
         table = Table(
             header=["Method (seeds)", "MAE", "RMSE", "MAPE %", *compared],
             rows=rows,
@@ -906,7 +906,7 @@ _SHORT_SETS: Mapping[str, tuple[str, str, Sequence[str]]] = {
         ("mixture-issued", "published-error-gbm", "published"),
     ),
 }
-"""Data set, the paper's table and our methods of each test set of the short table."""
+"""Data set, the paper's table and our methods for each test set of the short table."""
 
 
 def format_short_sets(inputs: ReportInputs) -> str:
@@ -959,7 +959,7 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = 
     "folds": ("Folds of train", lambda inputs: [build_fold_table(inputs.rows)]),
     "lud": ("Logic updates", build_lud),
 }
-"""Title and builder of each table; of perturbed news the paper plots errors and prints none."""
+"""Title and builder of each table; for perturbed news the paper only plots errors."""
 
 
 def build_paper_tables(name: str, inputs: ReportInputs) -> list[Table]:
@@ -975,7 +975,7 @@ def format_paper_tables(name: str, inputs: ReportInputs) -> str:
 
 
 def format_all_paper_tables(inputs: ReportInputs) -> str:
-    """Return how to read the tables, and every table as Markdown, under a heading each."""
+    """Return how to read the tables, and every table as Markdown under its own heading."""
     parts = [NOTES["reading"]]
     for name, (title, _) in PAPER_TABLES.items():
         parts += [f"## {title}", *_format_tables(name, inputs)]

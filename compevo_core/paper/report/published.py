@@ -1,6 +1,6 @@
-"""The figures that the paper prints, and what can be checked of them without its data.
+"""The figures that the paper prints, and the checks of them that need none of its data.
 
-A figure is kept as printed, with the power of ten that its table prints beside the metric.
+A figure is kept as printed, with the power of ten that its table prints next to the metric.
 """
 
 import csv
@@ -31,13 +31,13 @@ JUDGE_FIGURES = "tab:judge_robustness"
 
 GAIN_FIGURES = "tab:lud_error_correlation"
 
-CONTEXT = "context-is-key"  # of the benchmark's own table, not of the paper
+CONTEXT = "context-is-key"  # of the benchmark's own table, not the paper's
 
 DATASETS = ("electricity", "exchange", "traffic", "bitcoin")
 """The paper's data sets, in the order of its tables."""
 
 PAPER_SUBSETS = {"electricity": "paper-original"}
-"""The subset that has the paper's own test windows, by data set: tables print its figures there."""
+"""The subset with the paper's own test windows, by data set: its figures are printed there."""
 
 ROUNDING = 0.05
 """Share by which a printed MSE may differ from the square of its RMSE: both have three digits."""
@@ -48,7 +48,7 @@ class Published(NamedTuple):
 
     printed: str  # its digits, as in the table
     spread: str  # printed deviation over runs; empty where there is none
-    scale: float  # power of ten that the table prints beside the metric
+    scale: float  # power of ten that the table prints next to the metric
 
     @property
     def value(self) -> float:
@@ -58,7 +58,7 @@ class Published(NamedTuple):
     @property
     def text(self) -> str:
         """The figure in the unit of the series, with its spread."""
-        # 35.0e-6 with its one digit is 0.000035: more digits would claim what was not printed.
+        # 35.0e-6 with one digit is 0.000035: more digits would claim what was not printed.
         shift = round(math.log10(self.scale))
         decimals = max(len(self.printed.partition(".")[2]) - shift, 0)
         figures = (self.printed, self.spread)
@@ -78,7 +78,7 @@ def read_published() -> dict[tuple[str, str, str, str], Published]:
 
 
 def find_published(label: str, dataset: str, subject: str, metric: str) -> Published | None:
-    """Return one figure; None where the paper prints none."""
+    """Return one figure; None if the paper prints none."""
     return read_published().get((label, dataset, subject, metric))
 
 
@@ -92,7 +92,7 @@ def list_contradictions(label: str, dataset: str) -> list[str]:
     sentences = []
     for subject in list_subjects(label):
         mse, rmse = (find_published(label, dataset, subject, key) for key in ("mse", "rmse"))
-        # Digits agree to their last; what is further off is not rounding.
+        # Digits must agree to the last; a larger difference is not rounding.
         if mse and rmse and abs((ratio := mse.value / rmse.value**2) - 1) > ROUNDING:
             sentences.append(
                 f"{dataset}, {subject}: the printed MSE is {ratio:.2g} times the square of the "

@@ -96,14 +96,14 @@ _PAIRED: dict[str, Callable[[Row], str]] = {
     "Windows": lambda test: format_number(test["n"]),
     "Blocks of days": lambda test: format_number(test["n_blocks"]),
     "Mean difference": format_difference,
-    # Nothing but the interval says which side is better.
+    # Only the interval shows which side is better.
     "95 % interval": lambda test: format_interval(test) + _SIDES[find_side(test)],
     "p, two-sided": format_p,
     "p, one-sided": lambda test: format_p(test, "p_value"),
 }
 
 _INTERVAL = (
-    "The interval is by blocks of days, and says which is better. It leaves out the variation "
+    "The interval is by blocks of days, and shows which is better. It leaves out the variation "
     "between trainings, which one training cannot show; SD is the deviation between trainings of"
 )
 _LAYOUT: dict[str, Any] = {"text_columns": (0, 1, 2), "wrap_columns": (5, 6)}
@@ -111,8 +111,8 @@ _LAYOUT: dict[str, Any] = {"text_columns": (0, 1, 2), "wrap_columns": (5, 6)}
 
 def identity_table(rows: pl.DataFrame) -> Table:
     """Return what each pooled row was made from: hashes, commit, device, time, backbone."""
-    # Rows by region and of a population's parts come from the same run as its pooled row and would
-    # repeat its hashes.
+    # Rows by region, and rows of a population's parts, come from the same run as its pooled row and
+    # would repeat its hashes.
     return tabulate(
         drop_parts(rows.filter(pl.col("entity") == POOLED)).to_dicts(),
         _IDENTITY,
@@ -122,7 +122,7 @@ def identity_table(rows: pl.DataFrame) -> Table:
 
 
 def check_table(checks: Sequence[Row]) -> Table:
-    """Return the leakage checks with their outcome in words; failed ones are highlighted."""
+    """Return the leakage checks with their outcome in words; failed checks are highlighted."""
     return tabulate(
         checks,
         {
@@ -132,27 +132,27 @@ def check_table(checks: Sequence[Row]) -> Table:
         },
         caption="Leakage checks",
         text_columns=(0, 1, 2),
-        # A failed check must not pass for one of many lines.
+        # A failed check must stand out among many lines.
         highlighted={i for i, check in enumerate(checks) if not check["passed"]},
     )
 
 
 def is_of_variant(test: Row) -> bool:
     """Whether a paired test compares a change of an experiment with its reference."""
-    # Elsewhere the full method is an opponent of a baseline alone.
+    # Elsewhere the full method is only compared with baselines.
     references = {experiment.reference for experiment in EXPERIMENTS.values()}
     return test["method_a"] not in BASELINES and test["method_b"] in references
 
 
 def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
-    """Return the paired tests of variants and controls of one data set; None without any."""
+    """Return the paired tests of variants and controls of one data set; None if there are none."""
     scope = (FULL_METHOD, dataset)
     tests = [test for test in tests if is_of_variant(test)]
     chosen = [test for test in tests if (test["method_b"], test["dataset"]) == scope]
     if not chosen:
         return None
 
-    # Rows from before a column was written would fill it with nothing.
+    # A column that older rows lack would be empty.
     cells = _PAIRED | {"Seeds": lambda test: test["seeds"] or MISSING}
     unknown = [name for name, cell in cells.items() if {cell(it) for it in chosen} == {MISSING}]
     known = {name: cell for name, cell in cells.items() if name not in unknown}
@@ -182,7 +182,7 @@ def paired_table(tests: Sequence[Row]) -> Table:
             f"unit of the series; below zero the first erred less. {_INTERVAL} the first method.",
             "p: Wilcoxon's signed-rank test on means of blocks, two-sided, and the paper's "
             f"one-sided test that the first method's error is smaller. {MISSING}: too few blocks, "
-            "or none known and the test was of single windows.",
+            "or an unknown number, as the test was of single windows.",
         ),
     )
 
@@ -190,7 +190,7 @@ def paired_table(tests: Sequence[Row]) -> Table:
 METRICS = ("mae", "rmse", "mape_pct", "wape_pct", "mase")
 SHORT_METRICS = ("mae", "rmse", "mape_pct")
 _SEEDS: Mapping[str, Callable[[Row], str]] = {"Seeds": lambda row: str(row["seeds"])}
-# Rule of the benchmark: how much was masked or left out is shown with the errors.
+# A rule of the benchmark: the errors are shown with what was masked or left out.
 _COUNTS: Mapping[str, Callable[[Row], str]] = {
     "Windows": lambda row: format_number(row["n_windows"]),
     "Points": lambda row: format_number(row["n_points"]),
@@ -199,14 +199,14 @@ _COUNTS: Mapping[str, Callable[[Row], str]] = {
     "Seeds": lambda row: _describe_seeds(row),
 }
 MOST_SHORT_ROWS = 6
-# More columns than this cannot be read side by side; traffic has 862 sensors.
+# No more columns than this can be read side by side; traffic has 862 sensors.
 MOST_ENTITIES = 12
-MOST_LINES = 6  # more lines of reliability than this cannot be distinguished
-# The market's clock has no daylight saving, and its day is what a reader of demand expects.
+MOST_LINES = 6  # no more lines of reliability than this can be distinguished
+# The market's clock has no daylight saving, and readers of demand expect its day.
 NEM_TIME = timezone(timedelta(hours=10), "UTC+10")
 HIGHLIGHTED_METHOD = "compevo"
 MEMBERS = "members"
-"""What the short table calls the preset whose members forecast without a language model."""
+"""The short table's name of the preset whose members forecast without a language model."""
 
 
 def headline_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
@@ -215,7 +215,7 @@ def headline_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
 
 
 def agent_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
-    """Return the errors of each agent's own forecasts; None where agents were not scored."""
+    """Return the errors of each agent's own forecasts; None if agents were not scored."""
     chosen = select_scope(select_pooled(rows), dataset, subset)
     chosen = chosen.filter(pl.col("method").str.starts_with(AGENT))
     if chosen.is_empty():
@@ -226,13 +226,13 @@ def agent_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
         key=lambda row: (row["config_hash"] or "", int(row["method"].removeprefix(AGENT))),
     )
     seeds = list_columns(records, _SEEDS)
-    return _build_table(records, METRICS, seeds, first="Agent", title="agents alone")
+    return _build_table(records, METRICS, seeds, first="Agent", title="each agent by itself")
 
 
 def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
-    """Return CompEvo, the best others and the naive one, with the most used metrics only.
+    """Return CompEvo, the best others and the naive forecast, with only the most common metrics.
 
-    Members without a language model, which daily use weighs, are scored in an experiment of theirs.
+    Members without a language model, which daily use weighs, are scored in their own experiment.
     """
     weather = EXPERIMENTS["weather"]
     members = rows.filter(
@@ -242,8 +242,8 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     chosen = drop_parts(select_scope(pooled, dataset, subset))
     ranked = rank_methods(chosen)
 
-    # CompEvo is always shown, and so is the naive forecast: without it, errors of a few percent
-    # apart say nothing of their size.
+    # CompEvo is always shown, and so is the naive forecast: without it, errors a few percent apart
+    # could be large or small.
     others = [row for row in ranked if row["method"] not in (HIGHLIGHTED_METHOD, NAIVE)]
     room = max(MOST_SHORT_ROWS - (len(ranked) - len(others)), 0)
     records = [row for row in ranked if row not in others[room:]]
@@ -258,7 +258,7 @@ def list_variant_tables(inputs: ReportInputs, dataset: str) -> list[Table]:
     is_control = pl.col("method").is_in(list_changes("control", "system"))
 
     tables = []
-    # One scope a table: errors on different windows do not compare.
+    # One scope per table: errors on different windows cannot be compared.
     for name, subset in list_scopes(pooled):
         chosen = select_scope(pooled, dataset, subset)
         for title, is_shown in (
@@ -266,7 +266,7 @@ def list_variant_tables(inputs: ReportInputs, dataset: str) -> list[Table]:
             ("controls under the same budget", is_full | is_control),
         ):
             rows = chosen.filter(is_shown)
-            # The full method alone is compared with nothing.
+            # The full method by itself has nothing to be compared with.
             if name == dataset and set(rows.get_column("method")) - {FULL_METHOD}:
                 tables.append(_method_table(rows, title))
     tests = variant_test_table(inputs.paired, dataset)
@@ -305,14 +305,14 @@ def _build_table(
 def region_table(
     rows: pl.DataFrame, dataset: str, subset: str, metric: str, label: str
 ) -> Table | None:
-    """Return methods by regions for one metric; None of one entity, or too many for a table."""
+    """Return methods by regions for one metric; None for one entity, or too many for a table."""
     by_region = drop_short_fits(drop_agents(drop_sweeps(rows))).filter(pl.col("entity") != POOLED)
     chosen = average_over_seeds(select_scope(by_region, dataset, subset))
     entities = sorted(chosen.get_column("entity").unique().to_list())
     if not 2 <= len(entities) <= MOST_ENTITIES:
         return None
 
-    # Methods are in the order of the headline table, those without a pooled row after them.
+    # Methods have the order of the headline table; those without a pooled row come last.
     ranked = rank_methods(select_methods(rows, dataset, subset))
     order = dict.fromkeys(row["method"] for row in ranked)
     present = set(chosen.get_column("method").to_list())
@@ -332,7 +332,7 @@ def region_table(
 
 
 def quantile_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | None:
-    """Return scores of quantiles by method, lowest pinball loss first; None without any."""
+    """Return scores of quantiles by method, lowest pinball loss first; None if there are none."""
     records = rank_by_pinball(rows, dataset, subset)
     if not records:
         return None
@@ -340,7 +340,7 @@ def quantile_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table | Non
     for level in (80, 95):
         shares = [format_percent(row[f"coverage_{level}"]) for row in records]
         columns.append(Column(f"In {level} % band", shares))
-        # A narrow band is not a merit of its own, so only losses have a best.
+        # A narrow band is no merit in itself, so only losses have a best.
         columns.append(metric_column(records, f"width_{level}", is_marked=False))
     return _build_table(records, ("pinball_10_50_90", "wql"), columns, title="uncertainty")
 
@@ -353,14 +353,14 @@ def rank_by_pinball(rows: pl.DataFrame, dataset: str, subset: str) -> Sequence[R
 
 
 def rank_methods(rows: pl.DataFrame) -> Sequence[Row]:
-    """Average rows over seeds and order them by MAE, those without one last."""
+    """Average rows over seeds and order them by MAE; rows without MAE come last."""
     return average_over_seeds(rows).sort("mae", "method", nulls_last=True).to_dicts()
 
 
 def label_methods(records: Sequence[Row]) -> list[str]:
-    """Return display names; a method with several budgets or configurations is named with them.
+    """Return display names, with budget and configuration if a method has several.
 
-    So is one that had less than a full budget, because others beside it had one.
+    A budget below the full one is also named, because other methods had the full one.
     """
     names = [
         f"{method_name(row['method'])}, refit" if row["refit"] else method_name(row["method"])
@@ -378,13 +378,13 @@ def label_methods(records: Sequence[Row]) -> list[str]:
 
 
 def name_records(records: Sequence[Row]) -> str:
-    """Return the display name of the data set and subset that all records share."""
+    """Return the display name of the common data set and subset of all records."""
     synthetic = any(row["synthetic"] for row in records)
     return scope_name(records[0]["dataset"], records[0]["subset"], synthetic=synthetic)
 
 
 def _describe_seeds(row: Row) -> str:
-    # The range is shown with the mean, so that no difference within it is taken for a result.
+    # The range is shown with the mean, so that no smaller difference is taken for a result.
     if row["seeds"] == 1:
         return "1"
     low, high = format_number(row["mae_low"]), format_number(row["mae_high"])
@@ -392,7 +392,7 @@ def _describe_seeds(row: Row) -> str:
 
 
 def _describe_rows(records: Sequence[Row]) -> list[str]:
-    """Return what a reader must know about the rows: MAPE's threshold, leaks, unread answers."""
+    """Return notes on the rows: MAPE's threshold, leaks, unread answers."""
     notes = []
     thresholds = {row["mape_threshold"] for row in records if row["mape_threshold"] is not None}
     if thresholds:
@@ -407,7 +407,7 @@ def _describe_rows(records: Sequence[Row]) -> list[str]:
             is_for_all = len(records) > 1 and all(row[key] for row in records)
             notes.append(f"{text}: {'all rows' if is_for_all else join_items(names)}.")
 
-    # Only methods that answer in text can fail to be parsed; a rate of zero is not worth a note.
+    # Only answers in text can fail to be parsed; a rate of zero is not worth a note.
     unparsed = [
         f"{method_name(row['method'])} {format_percent(row['parse_failure_rate'])}"
         for row in records
@@ -418,7 +418,7 @@ def _describe_rows(records: Sequence[Row]) -> list[str]:
             f"Answers that could not be parsed (the fallback is scored): {join_items(unparsed)}."
         )
 
-    # Methods that read different numbers of articles: each share with its own.
+    # Methods read different numbers of articles: each has its own share.
     shares = sorted({row["news_choice_share"] for row in records} - {None})
     for share in shares if any(shares) else ():
         text = f"{format_percent(share)} of the windows leave a choice of news"
@@ -428,7 +428,7 @@ def _describe_rows(records: Sequence[Row]) -> list[str]:
 
 
 def _describe_rounds(records: Sequence[Row]) -> list[str]:
-    """Return whose agents are untrained, and of whom that is not known."""
+    """Return which methods have untrained agents, and for which this is unknown."""
     notes = []
     untrained = [
         f"{method_name(row['method'])} ({row['untrained']} of {row['seeds']})"
@@ -438,7 +438,7 @@ def _describe_rounds(records: Sequence[Row]) -> list[str]:
     if untrained:
         notes.append(f"Untrained, as validation chose round 0: {join_items(untrained)}.")
     if older := _name_methods(row for row in records if row["lacks_round"]):
-        notes.append(f"Older rows, which do not say what round was chosen: {join_items(older)}.")
+        notes.append(f"Older rows, which do not name the chosen round: {join_items(older)}.")
     return notes
 
 
@@ -447,9 +447,9 @@ def _name_methods(records: Iterable[Row]) -> list[str]:
 
 
 def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
-    """Return bars of the pooled MAE of every method in one scope; None below two methods."""
+    """Return bars of the pooled MAE of every method in one scope; None for a single method."""
     chosen = select_methods(rows, dataset, subset)
-    # One bar compares nothing.
+    # A single bar compares nothing.
     if chosen.get_column("mae").drop_nulls().len() < 2:
         return None
     return _show_bars(chosen, name_records(chosen.to_dicts()), "method")
@@ -463,7 +463,7 @@ def show_ablation(rows: pl.DataFrame, dataset: str) -> Picture:
 
 
 def _show_bars(rows: pl.DataFrame, name: str, kind: str) -> Picture:
-    alt = f"Bar chart of the pooled MAE by {kind} for {name}; the table above holds the numbers."
+    alt = f"Bar chart of the pooled MAE by {kind} for {name}; the table above has the numbers."
     records = average_over_seeds(rows).drop_nulls("mae").sort("mae").to_dicts()
     plot = Plot(partial(_fill_bars, records), alt, (6.4, 0.75 + 0.28 * max(len(records), 1)))
     return Picture([plot], caption=f"{name}: pooled MAE by {kind}")
@@ -482,7 +482,7 @@ def _fill_bars(records: Sequence[Row], axis: Axes) -> None:
         whiskers: Style = {"fmt": "none", "ecolor": INK, "elinewidth": 1, "capsize": 3}
         axis.errorbar(errors, places, xerr=[below, above], **whiskers)
     for place, row in zip(places, records, strict=True):
-        # Anchored at the end of the whisker, not of the bar, so that neither hides the number.
+        # Anchored at the end of the whisker, not the bar, so that neither hides the number.
         offset: Style = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
         end = (row["mae_high"], place)
         axis.annotate(format_number(row["mae"]), end, color=INK, fontsize=9, **offset)
@@ -498,7 +498,7 @@ def _fill_bars(records: Sequence[Row], axis: Axes) -> None:
 
 
 def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
-    """Return the share of actual values below each quantile against its level; None without any."""
+    """Return the share of actual values below each quantile, by level; None without quantiles."""
     # A baseline and its recalibrated twin are nearly the same line.
     is_twin = pl.col("method").str.ends_with(RECALIBRATED)
     records = rank_by_pinball(rows.filter(~is_twin), dataset, subset)[:MOST_LINES]
@@ -508,7 +508,7 @@ def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture |
     name = name_records(records)
     alt = (
         f"Share of actual values below each quantile against its level for {name}; a line on the "
-        "diagonal is right, a flatter one has too narrow bands."
+        "diagonal is calibrated, a flatter one has too narrow bands."
     )
     lines = [Line([0, 1], [0, 1], {"color": MUTED, "linewidth": 1, "linestyle": ":"})]
     for row in records:
@@ -525,7 +525,7 @@ def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture |
         legend_columns=1,
         finish=lambda axis: axis.set(xlim=(0, 1), ylim=(0, 1)),
     )
-    caption = f"{name}: reliability of the quantiles; on the dotted line they are right."
+    caption = f"{name}: reliability of the quantiles; on the dotted line they are calibrated."
     return Picture([plot], caption=caption)
 
 
@@ -556,7 +556,7 @@ def show_panel(panel: ForecastPanel) -> Picture:
     )
 
     def mark_origin(axis: Axes) -> None:
-        # Everything right of the line was unknown to the models.
+        # The models knew nothing to the right of the line.
         axis.axvline(ahead[0], color=HISTORY, linewidth=1.0)
         axis.axvspan(ahead[0], ahead[-1], color=GRID, alpha=0.25, linewidth=0)
         set_clock(axis, zone)

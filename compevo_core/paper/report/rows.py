@@ -37,10 +37,10 @@ _COSTS = (
 )
 _AVERAGED = _ERRORS + _COSTS + QUANTILE_COLUMNS
 # Parts of the population, which are scored with it: the plain mean of the agents, the prior that
-# validated best, each agent alone.
+# validated best, each single agent.
 _PARTS = r"^compevo-(equal|prior|agent-\d+)$"
 _AGENTS = r"^compevo-agent-\d+$"
-# Sealed agents of a language model whose row does not say which round validation chose.
+# Sealed agents of a language model whose row does not name the round that validation chose.
 _LACKS_ROUND = pl.all_horizontal(
     pl.col("chosen_round").is_null(), pl.col("artifact_hash", "backbone").fill_null("").ne("")
 )
@@ -48,7 +48,7 @@ _THINNED = re.compile(r"-every-\d+$")
 
 PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")  # the paper's metrics
 
-#: How names of rows of one agent begin, and names of recalibrated baselines end.
+#: The prefix of the names of single agents' rows, and the suffix of recalibrated baselines.
 AGENT = "compevo-agent-"
 ZERO_SHOT = "zero-shot-"
 RECALIBRATED = "-recalibrated"
@@ -128,7 +128,7 @@ def format_number(value: float | int | None) -> str:
 
 
 def group_rows(rows: Iterable[Row], *keys: str) -> list[list[Row]]:
-    """Return rows in groups that are alike in some columns, in the order of first appearance."""
+    """Return rows in groups that agree in some columns, in the order of first appearance."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
@@ -147,7 +147,7 @@ def read_header(path: Path) -> list[str]:
 
 
 def is_result_file(header: list[str]) -> bool:
-    """Whether a CSV file is meant to hold result rows: its first two columns are theirs."""
+    """Whether a CSV file should hold result rows: its first two columns are theirs."""
     return header[:2] == list(RESULT_SCHEMA)[:2]
 
 
@@ -157,7 +157,7 @@ def read_result_file(path: Path) -> pl.DataFrame:
 
 
 def read_rows(folder: Path) -> pl.DataFrame:
-    """Return the result rows of all CSV files in a folder, read by name, one for each identity."""
+    """Return the result rows of a folder's CSV files, in order of name, one for each identity."""
     paths = [path for path in sorted(folder.glob("*.csv")) if is_result_file(read_header(path))]
     return keep_latest(pl.concat([empty_rows(), *map(read_result_file, paths)]))
 
@@ -167,7 +167,7 @@ def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:
     is_whole_split = pl.col("subset").fill_null("") == ""
     subset = pl.when(is_whole_split).then(pl.col("split")).otherwise(pl.col("subset"))
     named = rows.with_columns(subset.alias("subset"))
-    # Unordered, "last" would be any of them, and the tables would differ from run to run.
+    # Without an order, "last" could be any row, and the tables would differ from run to run.
     return named.unique(subset=list(IDENTITY), keep="last", maintain_order=True)
 
 
@@ -189,8 +189,8 @@ def drop_sweeps(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def drop_short_fits(rows: pl.DataFrame) -> pl.DataFrame:
-    """Leave out what a method does with less than a full budget, where it had a full one too."""
-    # Rows of agents at an equal budget have a table of their own (``paper.report``).
+    """Leave out a method's rows with less than a full budget if it has rows with a full one."""
+    # Agents at an equal budget have their own table (``paper.report``).
     is_full = rank_budgets() <= rank_budget(None)
     has_full = is_full.any().over("method", "dataset", "subset")
     return rows.filter(is_full | ~has_full)
@@ -230,8 +230,8 @@ def list_scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:
 def list_test_scopes(rows: pl.DataFrame, dataset: str, *, is_thinned: bool = False) -> list[str]:
     """Return the subsets of a data set's test windows with rows, the paper's own subset first.
 
-    Windows after training and thinned sets are left out; the latter stay where there is no other.
-    With ``is_thinned`` the subsets that hold some of the origins alone are returned.
+    Windows after training and thinned sets are left out; the latter stay if there is no other. With
+    ``is_thinned`` the subsets with only some of the origins are returned.
     """
     scopes = list_scopes(select_pooled(rows).filter(pl.col("split") == "test"))
     subsets = sorted(subset for name, subset in scopes if name == dataset)
@@ -244,11 +244,11 @@ def list_test_scopes(rows: pl.DataFrame, dataset: str, *, is_thinned: bool = Fal
 
 
 def select_settings(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of one configuration: not refitted, of most seeds; never by its error."""
+    """Return the rows of one configuration: not refitted, with most seeds; never by its error."""
     # A choice by error would be a choice on the test split.
     plain = rows.filter(~pl.col("refit").fill_null(value=False))
     rows = plain if plain.height else rows
-    # Rows of a smaller budget stand in only where there are no others.
+    # Rows of a smaller budget are used only if there are no others.
     rows = rows.filter(rank_budgets() == rank_budgets().min())
 
     settings = pl.coalesce("seedless_hash", "config_hash", pl.lit(""))
@@ -260,7 +260,7 @@ def select_settings(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def describe_seeds(score: Row) -> str:
-    """Return how many seeds a score has, and what is known of the rounds that were chosen."""
+    """Return how many seeds a score has, and what is known about the chosen rounds."""
     untrained = f", {score['untrained']} untrained" if score["untrained"] else ""
     return f"{score['seeds']}{untrained}{', round unknown' if score['lacks_round'] else ''}"
 
@@ -270,15 +270,15 @@ def share_budget(
 ) -> tuple[pl.DataFrame, str]:
     """Return rows in which methods have one budget, and its name.
 
-    It is the largest that every one of them with a budget has rows of; the rows as they are and an
-    empty name where there is none. Rows of other methods stay.
+    It is the largest budget for which all of them (if they have budgets) have rows; if there is
+    none, the rows are unchanged and the name is empty. Rows of other methods stay.
     """
     is_shared = pl.col("method").is_in(list(methods))
     has_budget = pl.col("budget").fill_null("") != ""
     sharing = select_scope(rows, dataset, subset).filter(is_shared & has_budget)
     needed = sharing["method"].n_unique()
     for budget in BUDGETS:
-        # One method alone shares its budget with nobody.
+        # A single method shares its budget with no other.
         if needed > 1 and sharing.filter(pl.col("budget") == budget)["method"].n_unique() == needed:
             return rows.filter(~is_shared | (pl.col("budget") == budget)), budget
     return rows, ""
@@ -287,7 +287,7 @@ def share_budget(
 def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Row]:
     """Return the averaged row of every method but single agents, least MAE first.
 
-    With it come its MAE ``by_entity``, each series' mean over seeds.
+    Each row has its MAE ``by_entity``, each series' mean over seeds.
     """
     chosen = drop_agents(select_scope(rows, dataset, subset))
     scores = {}
@@ -296,7 +296,7 @@ def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, R
             row["entity"]: row for row in average_rows(select_settings(part), ["entity"]).to_dicts()
         }
         pooled = by_entity.pop(POOLED, None)
-        # Without a row over all series there is nothing to compare with the paper's.
+        # Without a row over all series there is nothing to compare with the paper.
         if pooled is not None and method != "compevo-prior":
             texts: Row = {name: pooled[name] or "" for name in ("unit", "budget")}
             errors = {entity: row["mae"] for entity, row in by_entity.items()}
@@ -323,16 +323,16 @@ def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
 
 def average_rows(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     """Average rows that agree in some columns; the paper's metrics also get ``<metric>_sd``."""
-    # Some rows have the seconds of all windows alone.
+    # Some rows have only the seconds of all windows.
     share = pl.coalesce("seconds_per_window", pl.col("seconds") / pl.col("n_windows"))
-    # A mean of one seed is that seed's own value, bit for bit, so single runs need no other path.
+    # The mean of one seed is its value, bit for bit, so single runs need no other path.
     return (
         rows.with_columns(seconds_per_window=share)
         .group_by(keys, maintain_order=True)
         .agg(
             pl.col(_AVERAGED).mean(),
             pl.col(PAPER_METRICS).std().name.suffix("_sd"),
-            # Equal in all seeds of one method and configuration, or only an example of them.
+            # Equal in all seeds of one method and configuration, or just an example.
             pl.all().exclude(*_AVERAGED, "seed").first(),
             pl.col("mae").min().alias("mae_low"),
             pl.col("mae").max().alias("mae_high"),
@@ -348,7 +348,7 @@ def is_synthetic(rows: pl.DataFrame) -> bool:
     return bool(rows.get_column("synthetic").any())
 
 
-#: The seasonal naive: the same step of the last season, and on daily grids a random walk.
+#: The seasonal naive: the same step of the last season, which on daily grids is a random walk.
 NAIVE = "persistence"
 
 #: Title and number format of each metric that a row can hold.
@@ -369,7 +369,7 @@ _WITH_UNIT = frozenset({"mae", "rmse", "pinball_10_50_90", "width_80", "width_95
 
 
 def format_interval(test: Mapping[str, Any]) -> str:
-    """Format the ends of a comparison's interval; "n/a" where it has none."""
+    """Format the ends of a comparison's interval; "n/a" if it has none."""
     low, high = test["interval_low"], test["interval_high"]
     return MISSING if low is None else f"{format_number(low)} to {format_number(high)}"
 
@@ -383,20 +383,20 @@ def find_side(test: Mapping[str, Any]) -> int:
 
 
 def format_difference(test: Mapping[str, Any]) -> str:
-    """Format a comparison's mean difference, and the deviation between trainings where known."""
+    """Format a comparison's mean difference, and the deviation between trainings if known."""
     difference, spread = test["mean_difference"], test["sd_between_seeds"]
     return format_number(difference) + (f" (SD {format_number(spread)})" if spread else "")
 
 
 def format_p(test: Mapping[str, Any], name: str = "p_two_sided") -> str:
-    """Format a p value; "n/a" without a number of blocks, where it counted single windows."""
+    """Format a p value; "n/a" without a number of blocks, since it then counted single windows."""
     return MISSING if test["n_blocks"] is None else format_number(test[name])
 
 
 def format_column(metric: str, values: Sequence[float | None]) -> list[str]:
     """Format the values of one metric with equal decimals, so that a column can be compared.
 
-    Percentages get two decimals, MASE three, errors so many that the largest has about four digits.
+    Percentages get two decimals, MASE three, errors enough to give the largest about four digits.
     """
     # Decimals are chosen once for the column, by its largest value.
     sizes = [abs(value) for value in values if value is not None and isfinite(value)]
@@ -425,8 +425,8 @@ class Column(NamedTuple):
 
     title: str
     cells: Sequence[str]
-    values: Sequence[float | None] = ()  # numbers, where the cell of the lowest is set in bold
-    ranked: Sequence[str] = ()  # texts by which numbers are alike, where the cells hold more
+    values: Sequence[float | None] = ()  # numbers, if the cell with the lowest is set in bold
+    ranked: Sequence[str] = ()  # texts by which numbers are compared, if the cells hold more
 
 
 def metric_column(rows: Sequence[Row], metric: str, *, is_marked: bool = True) -> Column:
@@ -437,18 +437,18 @@ def metric_column(rows: Sequence[Row], metric: str, *, is_marked: bool = True) -
 
 
 def title_metric(metric: str, unit: str) -> str:
-    """Return the title of a column: the metric, and the unit where it is measured in one."""
+    """Return the title of a column: the metric and, if it has one, its unit."""
     return f"{METRIC_TITLES[metric]} {unit if metric in _WITH_UNIT else ''}".strip()
 
 
 def common_unit(rows: Iterable[Row]) -> str:
-    """Return the unit of all rows; empty where they differ or have none."""
+    """Return the unit of all rows; empty if they differ or have none."""
     units = {row["unit"] for row in rows if row["unit"]}
     return units.pop() if len(units) == 1 else ""
 
 
 def build_table(columns: Sequence[Column], **layout: Any) -> Table:  # noqa: ANN401
-    """Return the table of some columns, all of one length; ``layout`` is as in :class:`Table`."""
+    """Return a table of columns of equal length; ``layout`` is as in :class:`Table`."""
     best_cells = set()
     for place, column in enumerate(columns):
         known = [(value, row) for row, value in enumerate(column.values) if value is not None]
@@ -467,7 +467,7 @@ def build_table(columns: Sequence[Column], **layout: Any) -> Table:  # noqa: ANN
 
 
 def list_columns(rows: Sequence[Any], cells: Mapping[str, Callable[[Any], str]]) -> list[Column]:
-    """Return the columns of rows; ``cells`` maps a title to what the column shows of a row."""
+    """Return the columns of rows; ``cells`` maps a title to the function of a row's cell."""
     return [Column(title, [cell(row) for row in rows]) for title, cell in cells.items()]
 
 

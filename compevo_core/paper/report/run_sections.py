@@ -47,7 +47,7 @@ from compevo_core.report.tables import (
     tabulate,
 )
 
-# The last rounds, over which health is averaged: single batches of windows say little.
+# The last rounds, over which health is averaged: single batches of windows mean little.
 LAST_ROUNDS = 10
 #: Section and name of each setting shown at a glance, and its label.
 SETTINGS = (
@@ -63,7 +63,7 @@ SETTINGS = (
 class Section:
     """One section of the page: its id, its heading, and what a macro of a template shows.
 
-    ``finding`` is the sentence behind which it is folded.
+    It is folded behind the sentence ``finding``.
     """
 
     anchor: str
@@ -77,13 +77,13 @@ class Section:
 def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -> list[Section]:
     """Return each section of each run that has something to show.
 
-    ``audit`` are the rows of news audits. With one run its name says nothing; the run's index keeps
-    the anchors apart.
+    ``audit`` has the rows of news audits. The name of a single run is left out; the run's index
+    keeps the anchors apart.
     """
     sections = []
     for index, run in enumerate(runs):
         show_logics = partial(view_logics, audit=find_audit(run, audit))
-        # Where all are fitted at once, parts add up, and no agent's is a forecast of its own.
+        # If all are fitted together, their parts add up, and no agent has a forecast of its own.
         is_joint = run.setting("news", "fit") == "joint"
         has_health = not is_joint and run.has_values("effective_agents")
         # LUD is measured after training, on demand.
@@ -113,7 +113,7 @@ def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -
 
 
 def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
-    """Return what logics became, what their news saved, and what agents read on test windows."""
+    """Return the last logics, what their news saved, and what agents read on test windows."""
     first, last = run.rounds[0].logics, run.rounds[-1].logics
     moved = sum(before != after for before, after in zip(first, last, strict=True))
     cells: dict[str, Callable[[int], str]] = {
@@ -133,7 +133,7 @@ def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
     lenders = [row["n_with_news"] for row in audit if row["news"] == SWAPPED]
 
     samples: dict[str, Any] = {}
-    # What chance drew says nothing of a policy.
+    # Logics drawn by chance show nothing about a policy.
     if run.setting("evolution", "flat_share") != "1.0":
         rewriting = run.rewriting_rounds
         # Each agent drafts one candidate and samples its group.
@@ -149,12 +149,12 @@ def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
         }
 
     return {
-        "finding": f"{moved} of {run.agents} agents ended with another logic than they began with.",
+        "finding": f"{moved} of {run.agents} agents ended with a logic other than their first.",
         "samples": samples,
         "table": table,
         "picture": picture,
         "has_gains": bool(gains),
-        # Of all test windows: their row is the first.
+        # Of all test windows, whose row is the first.
         "swapped": f"{lenders[0]:,} of {audit[0]['n_windows']:,}" if audit else "",
     }
 
@@ -175,7 +175,7 @@ def view_training(run: TrainingRun) -> Mapping[str, Any]:
 
 
 def _describe_errors(run: TrainingRun) -> str:
-    """Say from where to where the error on validation went."""
+    """Say how the error on validation changed."""
     errors, priors = (
         [value for value in run.values_of(key) if value is not None]
         for key in ("val_mae_scaled", "val_prior_mae_scaled")
@@ -186,12 +186,12 @@ def _describe_errors(run: TrainingRun) -> str:
         f"Over {len(run.rounds)} rounds the scaled error on validation went from "
         f"{format_number(errors[0])} to {format_number(errors[-1])}"
     )
-    prior = f", with {format_number(priors[-1])} by the prior alone" if priors else ""
+    prior = f", compared with {format_number(priors[-1])} by the prior" if priors else ""
     return f"{text}{prior}."
 
 
 def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
-    """Return (name, value) of what identifies a run at a glance."""
+    """Return (name, value) pairs that identify a run at a glance."""
     rounds = [str(len(run.rounds))]
     if run.rounds[0].stage == "supervised":
         boundary = run.first_evolving_round
@@ -200,7 +200,7 @@ def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
         rounds.append(f"{len(run.rewriting_rounds)} rewriting logics")
 
     seconds = sum(record.seconds for record in run.rounds)
-    # Agents that read by a ridge have no backbone and no adapters.
+    # Agents that read with a ridge have no backbone and no adapters.
     reads = run.setting("forecast", "decoder") != "linear"
     settings = [
         (label, run.setting(section, name))
@@ -216,7 +216,7 @@ def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
 
 
 def view_calibration(run: TrainingRun) -> Mapping[str, Any] | None:
-    """Return validation errors of prior, population and sealed model; None where not measured."""
+    """Return validation errors of prior, population and sealed model; None if not measured."""
     report = run.summary.get("calibration")
     if not report:
         return None
@@ -257,7 +257,7 @@ def view_health(run: TrainingRun) -> Mapping[str, Any]:
 
 
 def view_theory(run: TrainingRun) -> Mapping[str, Any]:
-    """Return the plots, and the growth of regret as a table where it was fitted."""
+    """Return the plots, and the growth of regret as a table if it was fitted."""
     measured = {k: v for k, v in THEORY.items() if k != "regret" or has_fixed_regret(run)}
     growth = growth_table(run)
     finding = "Gaps to the best response, regret and margins of one finite run; no fit of growth."
@@ -272,13 +272,13 @@ def view_theory(run: TrainingRun) -> Mapping[str, Any]:
 
 
 def growth_table(run: TrainingRun) -> Table | None:
-    """Return how regret against the best fixed logic grew; None where it was not fitted."""
+    """Return how regret against the best fixed logic grew; None if it was not fitted."""
     fits = run.summary.get("regret_exponent")
     # The fit is written with the summary, when the run ends.
     if not has_fixed_regret(run) or not isinstance(fits, Mapping):
         return None
 
-    # Regret is a running total, so the last round that has one holds the whole of it.
+    # Regret is a running total, so the last round with one holds the sum.
     regrets = [regret for regret in run.values_of("regret") if regret is not None][-1]
     lines = [
         {"name": f"agent {agent}", "end": regret} | fit
@@ -303,7 +303,7 @@ def growth_table(run: TrainingRun) -> Table | None:
 
 
 def describe_growth(fit: Row) -> str:
-    """Say what a fitted exponent and its interval show, and what they do not."""
+    """Say what a fitted exponent and its interval show and what they do not."""
     if fit["exponent"] is None:
         return f"no fit: {fit['reason']}"
     if fit["low"] is None:
@@ -311,12 +311,12 @@ def describe_growth(fit: Row) -> str:
     if fit["high"] < 1:
         return f"below 1: sublinear over the {fit['n_used']} rounds fitted; not a proof"
     if fit["low"] > 1:
-        return f"above 1: faster than in proportion over the {fit['n_used']} rounds fitted"
+        return f"above 1: superlinear over the {fit['n_used']} rounds fitted"
     return "the interval includes 1: sublinear growth is not shown"
 
 
 def view_lud(run: TrainingRun) -> Mapping[str, Any]:
-    """Return how far logics moved; of another model's files, only that they are out of date."""
+    """Return how far logics moved; for another model's files, only that they are out of date."""
     lud, judges = run.lud, run.lud["judges"]
     # A run folder that is trained again keeps the files of the first training.
     trained = run.summary.get("artifact_hash")
@@ -364,7 +364,7 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         "judged": f"{len(lud['judged_rounds'])} of {lud['updates_an_agent']}",
         "failures": join_items(failures),
         "prompt": shorten_hash(lud["prompt_hash"]),
-        # One judge has nobody to agree with.
+        # A single judge has no one to agree with.
         "agreement": _agreement_table(lud["agreement"]) if lud["agreement"] else None,
         "gains": _gain_table(scored) if scored else None,
         "correlations": join_items(
@@ -379,7 +379,7 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
 
 
 def _agreement_table(pairs: Sequence[Row]) -> Table:
-    # Kappa is undefined, not zero, where a judge gave one and the same answer throughout.
+    # Kappa is undefined, not zero, if a judge always gave the same answer.
     return tabulate(
         pairs,
         {
@@ -402,7 +402,7 @@ def _gain_table(judges: Sequence[Row]) -> Table:
     for judge in judges:
         gains = judge["gains"]
         low, high = gains["regime_edges"]
-        # A regime holds its lower edge and not its upper one.
+        # A regime includes its lower edge but not its upper one.
         ranges = [f"below {low:g}", f"{low:g} to {high:g}", f"from {high:g}"]
         columns = (gains[f"{name}_by_regime"] for name in ("n", "mean_lud", "mean_gain"))
         rows += [
@@ -431,24 +431,24 @@ LOSSES: Mapping[str, Style] = {
     "loss_prune": {"label": "pruning", "color": PURPLE},
     "loss_own": {"label": "own errors of agents", "color": GOLD},
 }
-# Validation is measured in some rounds only, so its points are marked.
+# Validation is measured only in some rounds, so its points are marked.
 ERRORS: Mapping[str, Style] = {
     "loss_pred": {"label": "train, this round's batch", "color": "#9fb6cf"},
     "val_mae_scaled": {"label": "validation MAE (scaled)", "color": ACCENT, **MARKED},
     "val_prior_mae_scaled": {
-        "label": "validation MAE of the prior alone",
+        "label": "validation MAE of the prior",
         "color": RED,
         "marker": "s",
         "markersize": 3,
     },
 }
-#: Values of rounds that pictures plot, and their titles; which are by agent, and which have a sign.
+#: Plotted values of rounds with their titles; the values by agent; the values with a sign.
 _ROUNDS = read_declared("rounds")
 SELECTION, HEALTH, POLICY, THEORY, GAINS = (
     _ROUNDS[kind] for kind in ("selection", "health", "policy", "theory", "gains")
 )
 OF_AGENTS, SIGNED = _ROUNDS["of_agents"], _ROUNDS["signed"]
-# More rounds than these are too near to each other to be told apart.
+# More rounds than this are too close to each other to be distinguished.
 _MOST_POINTS = 60
 
 
@@ -473,9 +473,9 @@ def plot_losses(run: TrainingRun) -> list[Plot]:
 def plot_values(
     run: TrainingRun, titles: Mapping[str, str], size: tuple[float, float] = THIRD
 ) -> list[Plot]:
-    """Plot values of the rounds, with a line for each agent where every agent has its own.
+    """Plot values of the rounds, with a line for each agent if every agent has its own.
 
-    What is zero in every round is left out: agents without a language model take no policy step.
+    Values that are always zero are left out: agents without a language model take no policy step.
     """
     return [
         _plot_value(run, key, title, size)
@@ -492,7 +492,7 @@ def plot_topics(run: TrainingRun) -> Plot | None:
     if not counts:
         return None
 
-    # The most named on top; the marks of agents stand beside each other.
+    # The most named on top; the marks of agents are side by side.
     places = {topic: -row for row, (topic, _) in enumerate(counts.most_common())}
     lines = []
     for agent in range(run.agents):
@@ -515,8 +515,8 @@ def has_fixed_regret(run: TrainingRun) -> bool:
 
 
 def plot_updates(run: TrainingRun) -> list[Plot]:
-    """Plot each logic's distance to the one before, and the LUD of what the first judge scored."""
-    # Each judge has rows of its own; the distances are the same in all of them.
+    """Plot each logic's distance from the previous one, and the LUD by the first judge."""
+    # Each judge has its own rows, with the same distances.
     first_judge = run.lud_rows[0]["judge"]
     plots = []
     for key, title, marks in (
@@ -557,7 +557,7 @@ def _plot(
     finish: Callable[[Axes], object] | None = None,
 ) -> Plot:
     """Plot lines over the axis of rounds, and describe the plot."""
-    who = "one line an agent, " if key in OF_AGENTS else ""
+    who = "one line per agent, " if key in OF_AGENTS else ""
     length = f"{run.agents} agents over {len(run.rounds)} rounds"
     boundary = run.first_evolving_round
     if boundary is not None:

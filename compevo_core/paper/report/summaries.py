@@ -45,9 +45,9 @@ from compevo_core.report.tables import Row, Table, format_percent, join_items, s
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
 TIE = 0.0005
-#: Scored from the same run as the population: another configuration's are not rivals of this one.
+#: Scored from the population's run: those of another configuration are no rivals of this one.
 _PARTS = ("compevo-equal", "compevo-prior")
-#: What CompEvo is compared with first, in this order; networks and others follow by name.
+#: The first rivals of CompEvo, in this order; networks and others follow by name.
 RIVALS = (
     *_PARTS,
     "prior",
@@ -74,23 +74,23 @@ class Rival(NamedTuple):
 
     row: Row  # its errors
     mae: float  # the error of CompEvo
-    test: Row | None  # comparison by window; None where there is none
+    test: Row | None  # comparison by window; None if there is none
     is_prior: bool  # whether it is the prior that CompEvo started from
 
     @property
     def difference(self) -> float:
         """Error of CompEvo relative to the rival's, minus one."""
-        # A rival without any error leaves no scale: any error of ours is then 100 % worse.
+        # A rival without any error gives no scale: every error of ours is then 100 % worse.
         mae = self.row["mae"]
         return (self.mae - mae) / mae if mae else float(self.mae > 0)
 
     @property
     def is_beaten(self) -> bool:
-        """Whether CompEvo's error is lower, whatever a comparison by window says."""
+        """Whether CompEvo's error is lower, regardless of any comparison by window."""
         return self.difference <= -TIE
 
     def describe(self) -> str:
-        """Return both errors in words, and the difference with its interval where there is one."""
+        """Return both errors in words, and the difference with its interval if there is one."""
         mae = format_with_unit(self.mae, self.row["unit"])
         other = f"{method_name(self.row['method'])} {format_number(self.row['mae'])}"
         windows = f"{self.row['n_windows']:,} windows"
@@ -99,15 +99,15 @@ class Rival(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """How CompEvo did: better, worse, unclear or equal; lower or higher where there is no test.
+        """How CompEvo did: better, worse, unclear or equal; lower or higher if there is no test.
 
-        A difference may be chance where its interval includes zero or the days were too few.
+        A difference may be chance if its interval includes zero or there were too few days.
         """
         if abs(self.difference) < TIE:
             return "equal"
         if self.test is None:
             return "lower" if self.difference < 0 else "higher"
-        # A mean over points may lie on the other side than the interval of means over windows.
+        # The mean over points may have another sign than the interval of means over windows.
         if find_side(self.test) * self.difference <= 0:
             return "unclear"
         return "better" if self.difference < 0 else "worse"
@@ -125,13 +125,13 @@ class ResultSummary(NamedTuple):
     """All comparisons of one configuration of CompEvo in one data set and subset."""
 
     name: str
-    configuration: str  # its name where the scope has several, or else empty
+    configuration: str  # its name if the scope has several, otherwise empty
     summary: str
     rivals: Sequence[Rival]
 
     @property
     def best(self) -> Rival | None:
-        """The method of least error that is no part of CompEvo; None where there is none."""
+        """The method of least error that is no part of CompEvo; None if there is none."""
         others = [rival for rival in self.rivals if rival.row["method"] not in _PARTS]
         return min(others, key=lambda rival: float(rival.row["mae"]), default=None)
 
@@ -142,7 +142,7 @@ class ResultSummary(NamedTuple):
 
 
 def summarize_results(inputs: ReportInputs) -> list[ResultSummary]:
-    """Summarize each configuration of CompEvo in each scope it was scored in."""
+    """Summarize each configuration of CompEvo in each scope in which it was scored."""
     return [
         summary
         for dataset, subset in list_scopes(select_pooled(inputs.rows))
@@ -156,7 +156,7 @@ def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator
     records = average_over_seeds(rows).drop_nulls("mae").to_dicts()
     populations = [row for row in records if row["method"] == COMPEVO]
 
-    # Several configurations are summarized each: a mean over them would describe none.
+    # Each configuration has its own summary: a mean over them would describe none.
     for row in populations:
         rivals = find_rivals(inputs, row, records)
         configuration = f"configuration {shorten_hash(row['config_hash'])}"
@@ -169,11 +169,11 @@ def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator
 
 
 def find_rivals(inputs: ReportInputs, population: Row, records: Sequence[Row]) -> list[Rival]:
-    """Return what one configuration of CompEvo is compared with, in the order of the list.
+    """Return the rivals of one configuration of CompEvo, in the order of the list.
 
     ``population`` is its row and ``records`` all rows of its scope, each the mean over seeds.
     """
-    # Of a method with several budgets the largest: the last that is put in stays.
+    # For a method with several budgets the largest: later entries replace earlier ones.
     by_budget = sorted(records, key=lambda row: rank_budget(row["budget"]), reverse=True)
     rivals = {
         row["method"]: row
@@ -181,19 +181,19 @@ def find_rivals(inputs: ReportInputs, population: Row, records: Sequence[Row]) -
         if row["method"] not in (COMPEVO, *_PARTS)
         or (row["method"] in _PARTS and row["seedless_hash"] == population["seedless_hash"])
     }
-    # The run's own row of its prior says what the agents started from. Without it the prior is
-    # scored under its method's name, or as "prior" where it was scored apart.
+    # The run's own row of its prior shows where the agents started. Without it, the prior is scored
+    # under its method's name, or as "prior" if it was scored separately.
     priors = {"compevo-prior"}
     if "compevo-prior" not in rivals:
         priors = {"prior", inputs.prior_of(population["config_hash"])}
 
-    # Paired tests name no configuration, and are of a model that was not refitted.
+    # Paired tests name no configuration, and used a model that was not refitted.
     plain = [row for row in records if row["method"] == COMPEVO and not row["refit"]]
     tests = {}
     if not population["refit"] and len(plain) == 1:
         scope = population["dataset"], population["subset"]
         tests = inputs.find_tests(*scope, COMPEVO, budget=population["budget"])
-    # Without an interval and a number of blocks a test says nothing of the difference.
+    # Without an interval and a number of blocks a test shows nothing about the difference.
     known = {
         method: test
         for method, test in tests.items()
@@ -215,13 +215,13 @@ def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
         return f"{error}; no other method was scored here."
 
     if population["seeds"] == 1:
-        error += " (one training; how trainings vary is unknown)"
+        error += " (one training; the variation between trainings is unknown)"
 
-    # Ties do not count as wins, and neither do errors of the population's own parts.
+    # Neither ties nor errors of the population's own parts count as wins.
     others = [rival for rival in rivals if rival.row["method"] not in _PARTS]
     beaten = sum(rival.is_beaten for rival in others)
     text = f"{error}; a lower error than {beaten} of {len(others)} other methods"
-    # An error alone does not say whether other days would have given the same order.
+    # An error by itself does not show whether other days would have given the same order.
     if beaten and any(rival.test for rival in others):
         text += f"; significant for {sum(rival.outcome == 'better' for rival in others)} of them"
 
@@ -233,7 +233,7 @@ def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
 
 
 def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
-    """Return what the rows, and the paired test where there is one, say about the prior."""
+    """Return what the rows, and the paired test if there is one, show about the prior."""
     if not all(rival.is_beaten for rival in priors):
         return OF_PRIOR["no_better"]
     tests = [rival.test for rival in priors if rival.test]
@@ -250,7 +250,7 @@ def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
 
 
 def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
-    """Say in how many comparisons CompEvo was better or worse, and whether than its prior."""
+    """Say in how many comparisons CompEvo was better or worse, also than its prior."""
     if not summaries:
         return "No scored forecast of CompEvo is among the rows."
     outcomes = Counter(rival.outcome for result in summaries for rival in result.rivals)
@@ -267,9 +267,9 @@ def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
 
 
 def _tell_wins(summaries: Sequence[ResultSummary]) -> str:
-    """Say where CompEvo is better than the best other method, and by how much in the largest set.
+    """Say where CompEvo beats the best other method, and by how much in the largest set.
 
-    Empty where it is nowhere.
+    Empty if it does so nowhere.
     """
     wins = [(each.best, each.name) for each in summaries if each.best]
     wins = [(rival, name) for rival, name in wins if rival.outcome == "better"]
@@ -283,7 +283,7 @@ def _tell_wins(summaries: Sequence[ResultSummary]) -> str:
 
 
 def show_verdicts(summaries: Sequence[ResultSummary]) -> Picture:
-    """Return the differences to each rival with their intervals, a plot a test set."""
+    """Return the differences from each rival with their intervals, one plot per test set."""
     plots = []
     for summary in summaries:
         outcomes = Counter(rival.outcome for rival in summary.rivals)
@@ -299,7 +299,7 @@ def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:
     rivals = summary.rivals
     for place, rival in enumerate(rivals):
         colour = _VERDICT_COLOURS.get(rival.outcome, MUTED)
-        # Without a comparison by window the mark is hollow: the mean alone says nothing of chance.
+        # Without a comparison by window the mark is hollow: a mean shows nothing about chance.
         fill = "white" if rival.test is None else colour
         axis.plot(100 * rival.difference, place, "o", color=colour, markerfacecolor=fill, zorder=3)
         if rival.bounds is not None:
@@ -310,7 +310,7 @@ def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:
     axis.invert_yaxis()
     axis.grid(visible=False, axis="y")
 
-    # Small differences and large ones on one axis: in proportion to 5 %, then by their logarithm.
+    # Small and large differences on one axis: linear up to 5 %, then logarithmic.
     axis.set_xscale("symlog", linthresh=5)
     axis.margins(x=0.08)
     axis.xaxis.set_major_locator(FixedLocator([-50, -10, 0, 10, 50]))
@@ -325,17 +325,17 @@ def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:
 def describe_errors(inputs: ReportInputs, dataset: str, subset: str) -> str:
     """Say the error of CompEvo, of the best other method and of one agent in one scope.
 
-    Empty where CompEvo has no rows there.
+    Empty if CompEvo has no rows there.
     """
     result = next(summarize_scope(inputs, dataset, subset), None)
     if result is None or result.best is None:
         return ""
     parts = [result.best.describe()]
-    alone = select_scope(select_pooled(inputs.rows, ablation=True), dataset, subset)
-    errors = alone.filter(method=ALL_TRIALS)["mae"].to_list()
+    ablation = select_scope(select_pooled(inputs.rows, ablation=True), dataset, subset)
+    errors = ablation.filter(method=ALL_TRIALS)["mae"].to_list()
     test = inputs.find_tests(dataset, subset, FULL_METHOD, side="b").get(ALL_TRIALS)
     if errors:
-        # Tests of changes are of the change minus the full method.
+        # Tests of changes compare the change minus the full method.
         parts.append(
             f"one agent with as many trials {format_number(errors[0])}"
             + (_tell_difference(test, -1) if test else "")
@@ -344,19 +344,19 @@ def describe_errors(inputs: ReportInputs, dataset: str, subset: str) -> str:
 
 
 def _tell_difference(test: Row, sign: int) -> str:
-    """Return what a paired test says of CompEvo minus the other method."""
+    """Return what a paired test shows about CompEvo minus the other method."""
     if test["interval_low"] is None:
         return ""
     low, high = sorted(sign * test[f"interval_{end}"] for end in ("low", "high"))
     values = [sign * test["mean_difference"], low, high]
-    # As many decimals as the largest of them needs for three digits.
+    # As many decimals as the largest needs for three digits.
     decimals = max(0, choose_decimals(values) - 1)
     difference, low, high = (f"{value:z,.{decimals}f}" for value in values)
     return f" (difference {difference}, 95 % {low} to {high})"
 
 
 def name_leaders(tables: Sequence[Table]) -> str:
-    """Say which method has the lowest error; each table has the best one first."""
+    """Say which method has the lowest error; each table has the best method first."""
     leaders = Counter(table.rows[0][0] for table in tables if table.rows)
     if not leaders:
         return "Comparisons of methods by window."
@@ -370,12 +370,12 @@ def name_leaders(tables: Sequence[Table]) -> str:
 
 
 def describe_bands(rows: pl.DataFrame, scopes: Sequence[tuple[str, str]]) -> str:
-    """Say what share of the truths lay in CompEvo's 80 % band."""
+    """Say what share of the truths CompEvo's 80 % band held."""
     highlighted = select_pooled(rows).filter(method=HIGHLIGHTED_METHOD)
     held = [select_scope(highlighted, *scope)["coverage_80"].mean() for scope in scopes]
     shares = sorted(share for share in held if isinstance(share, float))
     if not shares:
-        return "What the bands of each method held."
+        return "How many values the bands of each method held."
     low, high = format_percent(shares[0]), format_percent(shares[-1])
     text = low if len(shares) == 1 else f"{low} to {high}"
     return f"CompEvo's 80 % band holds {text} of the actual values, over {len(shares)} test sets."
@@ -394,7 +394,7 @@ def count_best(tables: Sequence[Table]) -> str:
 
 
 def count_near(panels: Sequence[ForecastPanel]) -> str:
-    """Say in how many of the windows that are shown CompEvo came nearest."""
+    """Say in how many of the shown windows CompEvo was closest."""
     nearest = 0
     for panel in panels:
         truth = np.array(panel.truth, dtype=float)
@@ -403,9 +403,7 @@ def count_near(panels: Sequence[ForecastPanel]) -> str:
             for name, values in panel.forecasts.items()
         }
         nearest += min(errors, key=lambda name: errors[name]) == HIGHLIGHTED_METHOD
-    return (
-        f"CompEvo is the nearest to the actual values in {nearest} of {len(panels)} windows shown."
-    )
+    return f"CompEvo is closest to the actual values in {nearest} of {len(panels)} windows shown."
 
 
 def describe_mechanism(inputs: ReportInputs) -> str:
@@ -419,7 +417,7 @@ def describe_mechanism(inputs: ReportInputs) -> str:
 
 
 def count_changes(tests: Sequence[Row]) -> str:
-    """Say how many changes of the method differ from the full one by more than chance."""
+    """Say how many changes of the method differ from the full method by more than chance."""
     sides = Counter(find_side(test) for test in tests)
     if not sides:
         return "Variants and controls under one budget; no comparison by window."
@@ -434,7 +432,7 @@ def count_tables(groups: Sequence[Mapping[str, Any]]) -> str:
     tables = [table for group in groups for table in group["tables"]]
     filled = sum(bool(table.rows) for table in tables)
     return (
-        f"{filled} of {len(tables)} tables of the paper have own figures beside the published ones."
+        f"{filled} of {len(tables)} tables of the paper have own figures besides the printed ones."
     )
 
 

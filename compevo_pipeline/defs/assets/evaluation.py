@@ -1,7 +1,7 @@
 """``evaluation/baselines`` and ``evaluation/test``: scores.
 
 What belongs here: which methods are scored on which windows, where rows are written. What does not:
-scoring (``compevo_core.evaluation``). Baselines are fitted on the train split alone.
+scoring (``compevo_core.evaluation``). Baselines are fitted only on the train split.
 """
 
 from collections.abc import Callable, Iterable, Sequence

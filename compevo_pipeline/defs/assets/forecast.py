@@ -85,7 +85,7 @@ class NextDayConfig(LaunchConfig):
     waits: bool = False
     """where values or a published forecast are missing: end without a forecast, for a later run"""
     supersede: bool = False
-    """issue a day again that was issued before: the older forecast is kept beside the new one"""
+    """issue a day again that was issued before: the older forecast is kept, too"""
     at: str = Field(default="", pattern=r"^(([01]\d|2[0-3]):[0-5]\d)?$")
     """time of day at which the forecast begins, as 06:00, where windows begin several times a day;
     midnight unless given"""

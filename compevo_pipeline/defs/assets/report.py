@@ -151,7 +151,7 @@ def cleaned(
     root = workspace.layout.root
     now = workspace.clock()
     removed = [*clean(workspace.layout, now), *remove_old_runs(context.instance, now)]
-    # Once Dagster's disk is full, no sensor can record that it looked: nobody would be told.
+    # Once Dagster's disk is full, no sensor can record that it looked, so no alert would be sent.
     homes = (root, Path(context.instance.root_directory))
     free, least = min((shutil.disk_usage(home).free / 2**30, home) for home in homes)
 

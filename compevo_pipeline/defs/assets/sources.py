@@ -180,7 +180,7 @@ def describe_stored(
 ) -> dg.MaterializeResult[Any]:
     """Return what the UI shows of a data set or of the news after ``counts`` were read by feed.
 
-    The version tells what is stored, and not that it was read again: equal data keep windows fresh.
+    The version depends on the stored data, not on another reading: equal data keep windows fresh.
     """
     shown = (
         _describe_articles(workspace, counts)
@@ -466,7 +466,7 @@ def can_fetch(settings: Settings, feeds: Sequence[Feed]) -> bool:
 def report_months(
     instance: dg.DagsterInstance, workspace: Deployment, dataset: str, log: logging.Logger
 ) -> None:
-    """Tell Dagster of whole months that are stored, and that it does not know of yet."""
+    """Report whole stored months to Dagster that it does not know yet."""
     if not can_fetch(workspace.settings, workspace.feeds()[dataset]):
         return
     key, declared = months_key(dataset), workspace.registry.datasets.get(dataset)
@@ -488,7 +488,7 @@ def report_months(
     name="backfill",
     description=(
         "Fetch what is missing of a past span from the publishers, month by month. Stopped or "
-        "failed, it goes on where it was when it is launched again."
+        "failed, it resumes where it was when it is launched again."
     ),
     tags={"compevo/job": "backfill"},
 )

@@ -121,10 +121,10 @@ class TrainConfig(LaunchConfig):
     processes: int | None = Field(default=None, ge=1)
     """processes under torchrun; left out: one"""
     shard_backbone: bool = False
-    """split the layers of the backbone over the processes, in place of the agents: for a backbone
+    """split the layers of the backbone over the processes, instead of the agents: for a backbone
     that one device cannot hold"""
     resume: bool = True
-    """false starts over instead of going on from the newest checkpoint"""
+    """false starts over instead of resuming from the newest checkpoint"""
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:
@@ -224,7 +224,7 @@ def build_model_asset(
     if made_by not in (None, version):
         context.log.warning(
             f"{run.name} was trained by version {made_by} of the code, which is {version} now: it "
-            "is trained anew"
+            "is trained again"
         )
         resumes = False
 
@@ -281,6 +281,6 @@ def describe_model(
     }
     return dg.MaterializeResult(
         metadata=shown | reported,
-        # Another training is another model, whatever it was made of: its scores are stale then.
+        # Another training is another model, even from the same inputs: old scores are stale.
         data_version=dg.DataVersion(hash_model(run)),
     )

@@ -1,7 +1,7 @@
 """``windows/<dataset>``: inputs and targets, aligned with the news published before each origin.
 
 What belongs here: writing the windows that :mod:`compevo_pipeline.work.stored_windows` cuts, and
-showing them. What does not: how windows are cut (``compevo_core.data.cutting``), where splits lie
+showing them. What does not: how windows are cut (``compevo_core.data.cutting``), where splits are
 (``compevo_core.data.splits``).
 """
 
@@ -88,7 +88,7 @@ def describe_windows(workspace: Deployment, windows: WindowSet) -> dg.Materializ
         for split, by_entity in coverage.items()
         for entity, by_year in by_entity.items()
     ]
-    # What is true in the middle of the set, beside what was published of it.
+    # The truth in the middle of the set, with the forecast published for it.
     window = windows[len(windows) // 2]
     lines: dict[str, list[float]] = {"truth": list(window.y)}
     if window.view.published is not None:

@@ -1,8 +1,8 @@
 """Operational demand: actuals, AEMO's forecast in three quantiles, its forecast of rooftop solar.
 
 What belongs here: collected day files (one JSON a trading day) and NEMWeb's three reports, which a
-file's name tells apart. What does not: the framing of a report (``parse_tables``), which files are
-read (``source``).
+file's name distinguishes. What does not: the framing of a report (``parse_tables``), which files
+are read (``source``).
 
 Operational demand is another measure than TOTALDEMAND and HISTDEMAND. POE10 is the level exceeded
 with a probability of 10 %, which is the 0.9 quantile. A day's forecast was public from its

@@ -418,8 +418,8 @@ def read_body(
 
     Raises:
         SourceRejected: the body is larger than ``cap`` bytes, after decompression.
-        TooSlow: it goes on after ``deadline``, or for longer than ``BODY_TIMEOUT_S``.
-        SourceTransient: it is cut or damaged.
+        TooSlow: it runs past ``deadline``, or for longer than ``BODY_TIMEOUT_S``. SourceTransient:
+        it is cut or damaged.
     """
     cap = cap if response.ok else min(cap, _MAX_ERROR_BYTES)
     head = b""

@@ -89,7 +89,7 @@ class SeriesKeys(TomlSection):
     aggregate: Literal["", "sum", "mean", "last"] = Field(
         default="",
         description="what becomes of all rows within a step, of events or an irregular meter; "
-        "empty: rows lie on the grid",
+        "empty: rows are on the grid",
     )
     fill: float | None = Field(
         default=None, description="value of steps without a row, such as 0 of sales; empty: none"
@@ -325,7 +325,7 @@ class EvaluationKeys(TomlSection):
     reconciliation: Literal["wls", "mint", "ols", "bottom-up"] = Field(
         default="wls",
         description="how totals are made to add up: by the width of bands, the covariance of "
-        "errors, all series alike, or from their parts alone",
+        "errors, all series alike, or only from their parts",
     )
     max_gap_share: float = Field(
         default=0.05, ge=0, le=1, description="share of gaps above which a check warns"
@@ -346,7 +346,7 @@ class ScheduleKeys(TomlSection):
         description="1: forecast the day after, from what is known at that time",
     )
     deadline: TimeOfDay | None = Field(
-        default=None, description="when a missing forecast is told; empty: an hour after at"
+        default=None, description="when a missing forecast is reported; empty: an hour after at"
     )
 
     @field_validator("zone")

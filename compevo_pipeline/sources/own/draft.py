@@ -68,7 +68,7 @@ from compevo_pipeline.sources.own.guesses import (
     list_numbers,
     refuse_changing_clock,
 )
-from compevo_pipeline.sources.own.table import FIRST_ROW, JOINED, read_columns, read_text_table
+from compevo_pipeline.sources.own.table import FIRST_ROW, JOINED, read_text_table, select_columns
 
 HALF_HOUR = timedelta(minutes=30)
 _FINEST = timedelta(minutes=5)  # finer rows are averaged: a day of them is too many steps
@@ -138,9 +138,10 @@ def draft_declaration(
         DataError: something cannot be decided or is not a table; says which row and what to do.
     """
     draft = DraftedDeclaration()
-    request = _find_columns(request, raw, draft)
+    text = read_text_table(raw.content, raw.name)
+    request = _find_columns(request, text, raw.name, draft)
     named = filter(None, [request.id, request.period])
-    table = read_columns(raw.content, raw.name, [request.time, *request.values, *named])
+    table = select_columns(text, raw.name, [request.time, *request.values, *named])
     if (first := table[LINE][0]) > FIRST_ROW:
         draft.findings.append(f"{first - FIRST_ROW} line(s) above the first row are left out")
     times = join_clock(TextColumn(table, raw.name, request.time), request.period)
@@ -234,7 +235,8 @@ def draft_declaration(
     declared = {"name": request.name, **_drop_unset(sections)}
     declaration = check_declaration(declared | {"splits": _ANY_SPLITS}, "the declaration")
     del table, times, columns, stamps  # as large as what is read next
-    frame, repairs = parse_series(raw, declaration)
+    frame, repairs = parse_series(raw, declaration, text)
+    del text
     draft.findings.append(
         ", ".join(f"{count:,} {what}" for what, count in repairs.items() if count)
     )
@@ -331,26 +333,27 @@ def _read_instants(
     return stamps
 
 
-def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> Request:
+def _find_columns(
+    request: Request, table: pl.DataFrame, name: str, draft: DraftedDeclaration
+) -> Request:
     """Return the request with the columns of stamps, series and values, and say those guessed."""
     if request.time and request.values and ALL not in request.values:
         return request
 
-    table = read_text_table(raw.content, raw.name)
-    time = request.time or guess_time(table, raw.name)
+    time = request.time or guess_time(table, name)
     if not request.time:
         draft.guesses.append(f"the stamps are in {time!r}; if not, give --time")
     if time not in table.columns:
         return request  # whose reading says which columns there are
     series, period = request.id, request.period
     if not (series or period):
-        period = guess_period(table, raw.name, time)
+        period = guess_period(table, name, time)
         if period:
             draft.guesses.append(f"{period!r} is the part of the day; if not, give --id")
     values = request.values
     if not series and not (len(values) > 1 or ALL in values):
         # The only numbers are the values, few as they may be.
-        numbers = values or list_numbers(table, raw.name, [time, period])
+        numbers = values or list_numbers(table, name, [time, period])
         series = guess_series(
             table, [time, period] if period else [time], numbers if len(numbers) == 1 else ()
         )
@@ -358,7 +361,7 @@ def _find_columns(request: Request, raw: RawFile, draft: DraftedDeclaration) -> 
             draft.guesses.append(f"{series!r} names the series of each row; if not, give --id")
 
     if not values or ALL in values:
-        numbers = list_numbers(table, raw.name, [time, period, *series.split(JOINED)])
+        numbers = list_numbers(table, name, [time, period, *series.split(JOINED)])
         values = tuple(numbers) if values else (guess_value(numbers),)
         others = [name for name in numbers if name not in values]
         draft.guesses.append(

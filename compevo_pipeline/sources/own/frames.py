@@ -63,7 +63,7 @@ from compevo_pipeline.sources.own.declaration import (
     make_spec,
     name_variable,
 )
-from compevo_pipeline.sources.own.table import read_columns
+from compevo_pipeline.sources.own.table import read_columns, read_text_table, select_columns
 
 CODES = "code(s) of a missing value"
 """How the count of each begins."""
@@ -77,11 +77,18 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock
 _ALWAYS = datetime(1900, 1, 1, tzinfo=UTC)  # before any origin
 
 
-def parse_series(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, Counter[str]]:
-    """Parse the table of values; count, in words, what was repaired or left empty."""
+def parse_series(
+    raw: RawFile, declaration: Declaration, text: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, Counter[str]]:
+    """Parse the table of values; count, in words, what was repaired or left empty.
+
+    ``text`` is the file's table as text, if that was read before.
+    """
     keys = declaration.series
+    if text is None:
+        text = read_text_table(raw.content, raw.name)
     named = filter(None, [keys.id, keys.period])
-    table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *named])
+    table = select_columns(text, raw.name, [keys.time, *keys.values, *named])
     times = join_clock(TextColumn(table, raw.name, keys.time), keys.period)
     stamps, report = read_stamps(
         times,

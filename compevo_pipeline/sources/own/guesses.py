@@ -53,7 +53,7 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
     candidates = _list_times(head, name)
     if not candidates:
         for column in (*_list_times(head[1:], name), *_list_times(head[:1], name)):
-            # Units, or another format, most often: says which row it is.
+            # Most often units, or another format: name the row.
             guess_format(TextColumn(table, name, column))
         # Many columns number the steps of a series, as d_1 and so on do.
         parts = [re.fullmatch(r"(.*?)(\d+)", column) for column in columns]
@@ -82,7 +82,7 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
 
 
 def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
-    """Return the column that says which part of its day a row is, by clock or number; or "".
+    """Return the column with the part of the day of each row, by clock or number; or "".
 
     Raises:
         DataError: a column's cells say so, and its name does not: it may name series.
@@ -129,7 +129,7 @@ def guess_series(table: pl.DataFrame, time: Sequence[str], values: Sequence[str]
 
 
 def list_numbers(table: pl.DataFrame, name: str, others: Sequence[str]) -> list[str]:
-    """Return the columns of numbers beside others.
+    """Return the columns of numbers besides others.
 
     Raises:
         DataError: there is none.
@@ -140,7 +140,7 @@ def list_numbers(table: pl.DataFrame, name: str, others: Sequence[str]) -> list[
     if not numeric:
         refuse_text(texts)
         raise DataError(
-            f"{name}: no column of numbers beside {others[0]!r}; write the values as numbers"
+            f"{name}: no column of numbers besides {others[0]!r}; write the values as numbers"
         )
     return numeric
 

@@ -78,7 +78,11 @@ def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFr
         SchemaDrift: it is not UTF-8, two columns have one name, or a row has another number of
             cells.
     """
-    table = read_text_table(content, name)
+    return select_columns(read_text_table(content, name), name, columns)
+
+
+def select_columns(table: pl.DataFrame, name: str, columns: Sequence[str]) -> pl.DataFrame:
+    """Select columns of a table as text; arguments and errors as of :func:`read_columns`."""
     for joined in columns:
         parts = joined.split(JOINED)
         if joined not in table.columns and {*parts} <= {*table.columns}:
@@ -216,10 +220,10 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     if suffix == _JSON:
         return _read_json(content, name)
 
-    text = _decode(content, name).replace("\r", "\n")
+    body = _decode(content, name).replace("\r", "\n")
     # The lines of a whole file take three times its memory: only the ends are looked at.
-    notes = _count_notes(text.split("\n", _MOST_NOTES)[:_MOST_NOTES])
-    *_, header, body = [*text.split("\n", notes + 1), ""][: notes + 2]
+    notes = _count_notes(body.split("\n", _MOST_NOTES)[:_MOST_NOTES])
+    *_, header, body = [*body.split("\n", notes + 1), ""][: notes + 2]
     while header.count('"') % 2 and body:
         # A name over two lines.
         more, _, body = body.partition("\n")

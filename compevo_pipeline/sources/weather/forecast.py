@@ -60,7 +60,7 @@ PLACES: dict[str, tuple[float, float]] = {
     "TAS1": (-42.88, 147.33),  # Hobart
     "VIC1": (-37.81, 144.96),  # Melbourne
 }
-"""Latitude and longitude that stand for a region: where most of its people live."""
+"""Latitude and longitude that represent a region: where most of its people live."""
 
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)

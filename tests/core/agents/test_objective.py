@@ -15,7 +15,7 @@ from compevo_core.agents.objective import (
     prediction_loss,
 )
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
-from compevo_core.lora.backbone import token_logp
+from compevo_core.lora.backbone import TokenLogp
 from tests.support.population import tiny, windows
 from tests.support.tiny_backbone import build_backbone
 
@@ -198,6 +198,6 @@ def test_loss_and_gradient_equal_those_of_trl(trl):
 
 def _logp(model, ids, completion, temperature):
     states = model.model(ids).last_hidden_state[:, 4:-1]
-    return token_logp(
-        states.flatten(0, 1), completion.flatten(), model.lm_head.weight, temperature=temperature
+    return TokenLogp.apply(
+        states.flatten(0, 1), completion.flatten(), model.lm_head.weight, None, temperature
     ).reshape(completion.shape)

@@ -224,6 +224,8 @@ def test_agents_take_their_topics_from_headlines_of_train():
 
     topics = config.evolution.topics
     assert {"strike", "museum"} <= {*topics} and not {"zebra", "weather"} & {*topics}
+    as_frequent = ("museum", "opens", "wing")
+    assert tuple(word for word in topics if word in as_frequent) == as_frequent
     assert len(config.evolution.start) == config.population.agents
     for word, logic in zip(topics, config.evolution.start, strict=False):
         assert f" about {word} in " in logic

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compevo_core.baselines.features import encode_calendars
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place, _holidays, build_calendar, find_holiday
-from compevo_core.data.datasets import ELECTRICITY, NEM_PLACES, VALIDATION_START, DaySubset, Span
+from compevo_core.data.datasets import ELECTRICITY, NEM_PLACES, DaySubset, Span
 from compevo_core.data.splits import (
     assign_folds,
     assign_split,
@@ -22,7 +23,7 @@ from compevo_core.data.splits import (
 )
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.errors import ConfigError, DataError, LeakageError
-from compevo_core.paper.folds import build_folds
+from compevo_core.paper.trials import build_folds
 from tests.support.population import windows as make_windows
 from tests.support.window_samples import (
     DAY,
@@ -157,14 +158,6 @@ def test_a_series_that_ends_early_keeps_days():
     assert [w.view.window_id for w in nearest.entity("NSW1")] == ["w37", "w38", "w39"]
 
 
-def test_electricity_trains_up_to_validation():
-    train = [span for span in ELECTRICITY.spans if span.split == "train"]
-    (val,) = [span for span in ELECTRICITY.spans if span.split == "val"]
-    assert val.first_day == VALIDATION_START
-    assert [span.first_day for span in train] == [date(2018, 12, 1), date(2020, 1, 1)]
-    assert [span.last_day + DAY for span in train] == [date(2020, 1, 1), VALIDATION_START]
-
-
 def test_contradicting_splits_are_refused():
     spans = tuple(make_span("train", date(2019, m, 1), date(2019, m, 31)) for m in (1, 3))
     with pytest.raises(DataError, match="two spans"):
@@ -200,10 +193,10 @@ def test_a_market_day_has_its_local_date(region, origin):
 
 def test_the_day_before_keeps_its_own_holiday():
     calendar = build_calendar(from_nem(2021, 1, 27), SYDNEY)
-    assert calendar.previous_holiday == "Australia Day"
-    assert (calendar.target_is_day_off, calendar.previous_is_day_off) == (False, True)
-    assert calendar.target_weekday_name == "Wednesday"
-    assert calendar.previous_weekday_name == "Tuesday"
+    view = make_window(0).change_view(calendar=calendar).view
+    assert encode_calendars([view])[0, 9:13].tolist() == [0, 1, 0, 1]  # off, before, into, out of
+    days = calendar.target_weekday_name, calendar.previous_weekday_name, calendar.previous_holiday
+    assert days == ("Wednesday", "Tuesday", "Australia Day")
 
 
 def test_a_calendar_needs_time_zone_and_country():

@@ -178,7 +178,7 @@ def test_the_newest_issue_stands_for_its_day(tmp_path):
     row = pick(skill, reference="published", span_days=7, entity="NSW1")
     assert (row["mae"], row["n_days"]) == (4.0, 1)
     assert find_drift(both.rows, "issue-time", "published").n_days == 1
-    # What stands in daily use is the newest issue, whatever the older one's coverage was.
+    # Daily use counts the newest issue, for any coverage of the older one.
     bands, newer = (make_rows({"forecast": [1.0]}, coverage=[share]) for share in (0.0, 1.0))
     newer = newer.with_columns(pl.lit(2, pl.Int64).alias("issue"))
     assert measure_coverage(pl.concat([bands, newer]), "issue-time").share == 1.0
@@ -282,7 +282,7 @@ def test_a_monthly_row_has_error_bias_and_band(tmp_path):
 
     at = {row["at"]: row for row in rows.filter(method="published").iter_rows(named=True)}
     assert list(at)[:2] == ["00:00", "00:30"] and set(rows["month"]) == {"2026-02"}
-    # In the evening of one of both days the truth lies in the band, and is 2 MW above.
+    # In the evening of one of both days the truth is in the band, and is 2 MW above.
     assert (at["00:00"]["mae"], at["00:00"]["bias"], at["00:00"]["coverage_80"]) == (10, -10, 0)
     assert (at["23:30"]["mae"], at["23:30"]["bias"], at["23:30"]["coverage_80"]) == (6, -6, 0.5)
     assert at["23:30"]["n_points"] == 2 and at["23:30"]["width_80"] == 15.0

@@ -103,7 +103,7 @@ def test_methods_stay_mixed_and_count_once(tmp_path):
     assert errors["persistence"] == errors["seasonal-mean"] > errors["calendar-ridge"]
     assert choice.members == ("persistence", "calendar-ridge")
 
-    # The ridge alone was better on validation, but need not be later.
+    # The ridge by itself was better on validation, but need not be later.
     report = train(configure_method(MIXTURE, choice.members), TRAIN, VAL, None, tmp_path)
     calibration = report["calibration"]
     assert calibration["calibrated_mae"] > calibration["prior_mae"]

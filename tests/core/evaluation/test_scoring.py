@@ -198,7 +198,7 @@ def test_baselines_get_quantiles_day_by_day():
     assert rows.select("wql", "coverage_95").null_count().row(0) == (0, 0)
     assert "gbm-recalibrated" in rows["method"].to_list()
 
-    # The first day's quantiles come from validation alone, those of the last from test days too.
+    # The first day's quantiles come only from validation, the last day's from test days, too.
     poisoned_NH = test.truth()
     ordinary = score(test[:2])
     poisoned_NH[2:] *= 5

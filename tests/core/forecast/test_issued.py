@@ -222,7 +222,7 @@ def test_any_later_change_is_one_clear_error(tmp_path, corrupt, problem):
     for check in (lambda: verify_issued(tmp_path), lambda: read_issued(folder)):
         with pytest.raises(CheckpointMismatch, match=problem):
             check()
-    # Nothing is put in the place of what was removed, nor a chain begun anew beside old records.
+    # Nothing replaces what was removed, and no new chain is begun next to old records.
     for number in (1, 10) if problem == "has no line in" else (1,):
         with pytest.raises(CheckpointMismatch):
             write_issued(tmp_path, issue(views=view_day(number)))

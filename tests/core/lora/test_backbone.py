@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from compevo_core.lora import backbone as module
-from compevo_core.lora.backbone import frozen_linear, is_onednn_faster, token_logp
+from compevo_core.lora.backbone import TokenLogp, frozen_linear
 
 
 @pytest.fixture(params=[True, False], ids=["onednn", "torch"])
@@ -13,12 +13,6 @@ def kernel(request, monkeypatch):
     if request.param and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         pytest.skip("this build of torch has no oneDNN")
     monkeypatch.setattr(module, "_USES_ONEDNN", request.param)
-
-
-def test_amd_processors_multiply_by_onednn():
-    assert is_onednn_faster("processor\t: 0\nvendor_id\t: AuthenticAMD\n")
-    assert not is_onednn_faster("processor\t: 0\nvendor_id\t: GenuineIntel\n")
-    assert not is_onednn_faster("")
 
 
 def _drawn(*shape):
@@ -62,7 +56,7 @@ def test_token_log_probabilities_are_a_log_softmax(tokens, temperature, cap):
     scores = states @ weight.t() + bias
     scores = scores if cap is None else cap * torch.tanh(scores / cap)
     expected = torch.log_softmax(scores / temperature, -1).gather(1, ids[:, None]).squeeze(1)
-    found = token_logp(states, ids, weight, bias, temperature=temperature, cap=cap)
+    found = TokenLogp.apply(states, ids, weight, bias, temperature, cap)
     assert torch.allclose(found, expected, atol=1e-5)
     upstream = _drawn(tokens)
     mine, theirs = (

@@ -53,8 +53,7 @@ def test_every_agent_equals_its_adapter_under_peft(kind, tmp_path):
     packed = _packed(population)
     with population.use_adapters(kind):
         states_ALD = population.hidden_states(packed)
-    segments = [(a, it.begin, it.end) for a, row in enumerate(packed.segments) for it in row]
-    ours = [states_ALD[a, begin:end] for a, begin, end in segments]
+    ours = [states_ALD.flatten(0, 1)[places] for row in packed.prompts for places in row]
 
     for agent in range(3):
         population.save_adapter(agent, kind, tmp_path / str(agent))
@@ -121,8 +120,9 @@ def test_identical_suffixes_are_computed_once():
     population = build_population()
     packed = population.pack([[PromptGroup([5, 6, 7], [[8], [9], [8], []])]] * 3)
     assert packed.ids_AL.shape == (3, 5)
-    places = [packed.token_indices(0, prompt) for prompt in range(4)]
-    assert places == [[0, 1, 2, 3], [0, 1, 2, 4], [0, 1, 2, 3], [0, 1, 2]]
+    places = [[0, 1, 2, 3], [0, 1, 2, 4], [0, 1, 2, 3], [0, 1, 2]]
+    assert packed.prompts[0] == places
+    assert packed.prompts[2] == [[10 + place for place in prompt] for prompt in places]
     with population.use_adapters(LOGIC):
         states = population.last_token_states(packed)
     assert torch.equal(states[:, 0], states[:, 2])
@@ -132,7 +132,8 @@ def test_identical_suffixes_are_computed_once():
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_the_fused_layer_has_its_formulas_gradients(dropout):
     shape = LoraShape(adapters=3, rank=2, alpha=6.0)
-    router = AdapterRouter(AdapterRoute(kind=LOGIC, dropout=dropout))
+    router = AdapterRouter()
+    router.active = AdapterRoute(kind=LOGIC, dropout=dropout)
     base = torch.nn.Linear(5, 4).requires_grad_(False)
     layer = StackedLoraLinear(base, shape, range(3), router, torch.Generator(), {LOGIC: True})
     layer.lora_b[LOGIC].data.normal_()
@@ -329,11 +330,11 @@ def test_layers_that_are_not_there_are_not_read():
     population = build_population(forecast_layers=1)
     with (
         population.use_adapters(FORECAST),
-        pytest.raises(ConfigError, match=r"forecast\.layers = 0"),
+        pytest.raises(ConfigError, match=r"read_out\(layers=n\)"),
     ):
         population.read_out(_packed_prefixes(population))
 
-    with pytest.raises(ConfigError, match=r"layers = 3.*2 layers"):
+    with pytest.raises(ConfigError, match=r"3 layers.*has 2;"):
         build_population(forecast_layers=3)
     with pytest.raises(ConfigError, match="at most 2"):
         population.read_out(_packed_prefixes(population), layers=3)

@@ -117,14 +117,14 @@ def test_stopped_trainings_continue_and_finished_ones_stay(tmp_path, monkeypatch
     monkeypatch.setattr(
         agent_systems, "configure_method", lambda system, *_: find_variant(system).configure(config)
     )
-    told = []
-    training = TrainingPlan(folder=tmp_path / "run", on_round=lambda it: told.append(it.round))
+    rounds = []
+    training = TrainingPlan(folder=tmp_path / "run", on_round=lambda it: rounds.append(it.round))
     inputs = _inputs(news=news_pool(), training=training)
     stopped = replace(training, on_round=kill_after(1))
     with pytest.raises(Killed):
         fit_method("compevo", replace(inputs, training=stopped))
     fitted = fit_method("compevo", inputs)
-    assert told == [2]
+    assert rounds == [2]
 
     # The clock of a second fit would say nothing of a training that was finished before it.
     summary = RunFolder(tmp_path / "run").read_metrics()
@@ -133,7 +133,7 @@ def test_stopped_trainings_continue_and_finished_ones_stay(tmp_path, monkeypatch
         assert found.facts.peak_memory_gb == summary["peak_memory_gb"] > 0
         assert found.facts.chosen_round == summary["chosen_round"]
         assert found.facts.blend == pytest.approx(np.mean(summary["calibration"]["blend"]))
-    assert told == [2]
+    assert rounds == [2]
 
 
 @pytest.mark.slow

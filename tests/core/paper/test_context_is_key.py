@@ -57,7 +57,7 @@ def test_the_crps_covers_all_sample_pairs():
         ({"region": (0,)}, 0.5 * 1 / 2),  # the region counts half
         ({"highest": 1.5}, 0.125 + 10 * 0.5 * (0.5 + 0.5 + 2.5) / 4),
         ({"lowest": 2.0}, 0.125 + 10 * 0.5 * 1 / 4),
-        ({"caps": {1: 1.5, 2: 4.0}}, 0.125 + 10 * 0.5 * 0.5 / 2),  # of the capped steps alone
+        ({"caps": {1: 1.5, 2: 4.0}}, 0.125 + 10 * 0.5 * 0.5 / 2),  # only of the capped steps
         ({"scale": 100.0}, 5.0),  # no task counts more
     ],
 )

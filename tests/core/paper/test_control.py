@@ -63,7 +63,7 @@ def _find(rows, effect, arm):
 
 
 class _ShareForecaster:
-    """Knows all but what is unusual of the effect, and adds shares of what articles tell of it."""
+    """Knows the usual part of the effect, and adds shares of what articles say about the rest."""
 
     config = search()
     logics = ("Track news about power outages in any region, at night, as a sign of x.",)
@@ -184,7 +184,7 @@ def test_an_interrupted_search_ends_alike(tmp_path, monkeypatch):
     trainer.train(*data, stopped)
     assert read_records(stopped) == read_records(whole)
     assert read_hash(stopped) == read_hash(whole)
-    # Three logics are remembered beside the played one and the eight new ones.
+    # Three logics are remembered besides the played one and the eight new ones.
     state = json.loads((whole / "checkpoints/round_000004/state.json").read_text())
     assert [len(records) for records in state["records"].values()] > [9, 9, 9]
 

@@ -132,7 +132,7 @@ def test_a_gain_is_the_new_logics_reward_less_the_olds():
         asked.append((logics, pairs))
         return np.array([[-0.75, -0.25], [-0.5, -1.0]])
 
-    # An unchanged logic gains nothing, whatever its two scores are.
+    # An unchanged logic gains nothing, even if its two scores differ.
     gains = measure_gains(rounds, [1, 2], score).rows()
     assert gains == [(1, 0, 0.5), (1, 1, 0.0), (2, 0, 0.5), (2, 1, -0.5)]
     assert asked[0] == (["a", "x"], [("a", "c"), ("x", "x")])

@@ -138,11 +138,11 @@ def test_an_unreadable_answer_becomes_the_train_mean(untrained):
     fitted = make_untrained()
     fitted.validate(VAL)
     assert isinstance(fitted, ViewForecaster)
-    assert count_answers(fitted) == (0, 0)  # those of validation are not answers of a row
+    assert count_answers(fitted) == (0, 0)  # answers on validation do not count in a row
 
     forecast = fitted.predict(views)
     assert forecast.shape == (6, 48)
-    # Batches of two: no answer is the third of its batch; alone in one batch, two of six are.
+    # Batches of two: no answer is the third of its batch; in a single batch, two of six are.
     assert count_answers(fitted) == (0, 6)
     fitted.config = CONFIG.with_overrides({"run.micro_batch_size": 6})
     forecast = fitted.predict(views)
@@ -211,7 +211,7 @@ def test_a_refined_logic_follows_the_grammar(untrained):
         assert untrained._grammar.allowed(ids) == untrained._stop_tokens[:1]
     assert first != second
 
-    # The draws are those of the seed alone.
+    # The draws depend only on the seed.
     generator.manual_seed(0)
     assert untrained.refine(tried) == first
     generator.manual_seed(1)
@@ -236,7 +236,7 @@ def fit_network(backbone, *, reads_news=True):
 
 def test_patch_states_are_read_in_token_order(backbone):
     # The published computation, written out with the backbone's own layers: what was written in
-    # front, patches behind it, the states of the patches alone through one linear map.
+    # front, patches behind it, only the states of the patches through one linear map.
     torch.manual_seed(3)
     network = GPT4MTS(backbone, embedding_size=SIZE, layers=2, matmul_dtype=None).eval()
     torch.nn.init.normal_(network.news.age)

@@ -83,16 +83,6 @@ def test_another_step_than_the_tables_is_refused(freq, message):
         clone(RIDGE).set_params(freq=freq).fit(make_days())
 
 
-def test_ids_of_several_kinds_are_refused():
-    with pytest.raises(DataError, match=r"values of several kinds.*convert it to text"):
-        clone(RIDGE).fit(make_days().assign(unique_id=[("a", 1)] * 240))
-
-
-def test_spans_are_no_stamps():
-    with pytest.raises(DataError, match=r"column 'ds' holds Duration.*not stamps; convert it"):
-        clone(RIDGE).fit(make_days().assign(ds=pd.to_timedelta(range(240), unit="D")))
-
-
 def test_newer_rows_are_looked_at_as_well():
     fitted = clone(RIDGE).fit(make_days())
     newer = make_days(2, start="2024-08-28")

@@ -358,6 +358,11 @@ AUTUMN = TABLE.assign(ds=PARIS.dt.tz_localize(None))
         (TABLE.head(0), "no rows"),
         (TABLE.replace({"unique_id": {"a": " "}}), r"column 'unique_id' is empty in \d+ row"),
         (TABLE.assign(y=TABLE["y"].where(TABLE.index != 3, -1.8e308)), "infinite or beyond 1e"),
+        (ONE.assign(unique_id=[("a", 1)] * HOURS), "values of several kinds.*convert it to text"),
+        (
+            ONE.assign(ds=pd.to_timedelta(range(HOURS), unit="D")),
+            "column 'ds' holds Duration.*not stamps; convert it",
+        ),
     ],
 )
 def test_an_unreadable_table_is_refused_with_remedies(table, message):

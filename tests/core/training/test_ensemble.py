@@ -1,8 +1,5 @@
 """Populations without a language model: what they forecast, and that they need nothing else."""
 
-import json
-import subprocess
-import sys
 from datetime import timedelta
 
 import numpy as np
@@ -167,29 +164,6 @@ def test_equal_methods_are_separated_by_days():
     config = members("gbm", "gbm", "persistence", population__members=days)
     assert name_members(config) == ["gbm-90d", "gbm", "persistence"]
     assert (name_method(config), name_method(members("gbm"))) == ("mixture", "gbm")
-
-
-def test_no_language_model_module_is_imported(tmp_path):
-    TRAIN.write(tmp_path / "train")
-    VAL.write(tmp_path / "val")
-    (tmp_path / "config.json").write_text(members(*MIXED).to_json())
-    code = """
-import json, sys
-from pathlib import Path
-from compevo_core import CompEvoForecaster, RunConfig, WindowSet, train
-root = Path(sys.argv[1])
-data = [WindowSet.read(root / name) for name in ("train", "val")]
-config = RunConfig.from_mapping(json.loads((root / "config.json").read_text()))
-train(config, *data, None, root / "run")
-CompEvoForecaster.load(root / "run").predict(data[1].views()[-1:])
-print(json.dumps(sorted(sys.modules)))
-"""
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    heavy = {"torch", "transformers", "peft", "sentence_transformers", "tokenizers"}
-    heavy |= {f"compevo_core.lm.{name}" for name in ("backbone", "encoder", "population")}
-
-    assert not heavy & set(json.loads(done.stdout))
 
 
 def test_soft_prompts_start_near_the_end_embedding():

@@ -10,7 +10,7 @@ from torch import distributed as dist
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.backbone import TINY, load_backbone, split_loaded_layers
-from compevo_core.lora.backbone import multiply_sharded
+from compevo_core.lora.backbone import linear_without_grad
 from compevo_core.runtime.distributed import AgentShards
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_run import Killed, kill_after, read_records, train_days, train_tiny
@@ -98,4 +98,4 @@ def test_a_split_backbone_multiplies_as_a_whole(nccl):
     name = "model.layers.0.mlp.up_proj"
     weight, plain = (each.get_submodule(name).weight for each in (model, whole))
     x = torch.randn(2, 5, plain.shape[1], device="cuda")
-    assert torch.allclose(multiply_sharded(x, weight), x @ plain.t(), atol=1e-5)
+    assert torch.allclose(linear_without_grad(x, weight), x @ plain.t(), atol=1e-5)

@@ -1,4 +1,4 @@
-"""``compevo forecast``: a day whose truth nobody knows, from what a deployment has stored."""
+"""``compevo forecast``: a day whose truth is unknown, from what a deployment has stored."""
 
 import json
 import shutil
@@ -98,7 +98,7 @@ def test_a_superseded_day_is_verified(layout, forecast):
     assert f"Supersedes the issue of {first.facts['issued_at']}" in shown
     later = read(layout, ISSUE_TIME).with_name(f"{read(layout, ISSUE_TIME).name}-02")
     assert read_issued(later).facts["supersedes"] == first.hash
-    # It stands for the day from now on.
+    # It represents the day from now on.
     assert str(later) in forecast() and read_issued(read(layout, ISSUE_TIME)).hash == first.hash
 
     head = read_chain(layout.issued(DATASET)).head

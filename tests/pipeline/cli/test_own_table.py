@@ -45,7 +45,7 @@ def test_a_summer_file_ends_at_local_midnight(run, tmp_path):
     rows = [f"{stamp},{stamp.hour + stamp.day % 5}" for stamp in stamps]
     file, declaration = tmp_path / "load.csv", tmp_path / "load.toml"
 
-    # An hour less: the newest day lies in the file, as far as that reaches.
+    # An hour less: the newest day is in the file, as far as that reaches.
     file.write_text("\n".join(["stamp,load_mw", *rows[:-1], ""]))
     run("init", file, "--zone=Europe/Paris")
     run("fit", "load", "--method", "persistence")

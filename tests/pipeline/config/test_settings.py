@@ -108,16 +108,3 @@ def test_the_current_run_is_the_last_finished_one(tmp_path):
     set_current_run(layout, "traffic", "one")
     set_current_run(layout, "traffic", "two")
     assert find_current_run(layout, "traffic") == Path(tmp_path / "runs" / "two")
-
-
-def test_a_judges_key_is_in_no_text():
-    env = {
-        "COMPEVO_JUDGE_URL": "https://judge.example/v1",
-        "COMPEVO_JUDGE_MODEL": "m",
-        "COMPEVO_JUDGE_KEY": "s3cret",
-    }
-    settings = Settings.from_environment(env)
-
-    assert (settings.judge_url, settings.judge_model) == ("https://judge.example/v1", "m")
-    assert settings.judge_key.get_secret_value() == "s3cret"
-    assert "s3cret" not in f"{settings!r} {settings} {settings.model_dump()}"

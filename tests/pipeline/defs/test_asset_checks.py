@@ -79,6 +79,6 @@ def test_overlapping_forecasts_are_counted_once():
     days = sorted(set(rows["day"]))
     assert sorted(set(select_disjoint(rows, DAY)["day"])) == days
     assert sorted(set(select_disjoint(rows, 4 * DAY)["day"])) == days[::4]
-    # Days that nobody asked for do not shift those that count.
+    # Days that were not asked for do not shift the days that count.
     late = rows.filter(pl.col("day") != days[4])
     assert sorted(set(select_disjoint(late, 4 * DAY)["day"])) == [days[0], days[5], days[9]]

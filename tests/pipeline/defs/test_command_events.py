@@ -88,7 +88,7 @@ def test_a_newer_issue_that_was_not_recorded_is_shown_by_the_next_look(home, tmp
 
 def test_a_fit_shows_series_windows_and_model(home, tmp_path, monkeypatch):
     set_homes(monkeypatch, home, tmp_path / "dagster")
-    for _ in range(2):  # the second one makes nothing anew
+    for _ in range(2):  # the second one makes nothing again
         invoke("fit", "sold", "--method", "persistence")
     run = find_current_run(Layout(root=home / "home" / "sample"), "sold")
 

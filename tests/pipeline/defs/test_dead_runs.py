@@ -1,4 +1,4 @@
-"""A run that is killed for real: the next one goes on without anybody's help."""
+"""A run that is killed for real: the next one continues without help."""
 
 import errno
 import fcntl
@@ -58,7 +58,7 @@ def test_a_killed_shell_run_frees_the_next(home):
     step = int((home / "step.pid").read_text())
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    # The step dies with its run, and would otherwise work beside the next one.
+    # The step dies with its run, and would otherwise work at the same time as the next one.
     wait_until(lambda: not is_running(step))
 
     again = materialize(home, seconds=0)

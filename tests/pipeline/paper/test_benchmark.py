@@ -1,4 +1,4 @@
-"""The benchmark's assets: one method and seed a partition, and rows that do not race."""
+"""The benchmark's assets: one method and seed per partition, and rows that do not race."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -98,20 +98,20 @@ def test_agents_train_a_run_per_seed(deployment):
     for seed, folder in enumerate(folders):
         assert folder.name.startswith(f"benchmark-electricity-pretended-quick-seed{seed}-")
         assert configure(seeded[seed]).hash[:8] in folder.name
-    # Rows name their settings by the hash alone.
+    # Rows name their settings only by the hash.
     assert set(read_configs(data.rows.parent)) == {configure(one).hash for one in seeded}
-    # What the figures of mechanism are drawn from goes beside the rows.
+    # The data behind the figures of mechanism goes next to the rows.
     traces = read_typed(data.rows.with_name("traces-electricity.csv"), TRACE_SCHEMA)
     found = traces.select("method", "budget", "seed").unique().sort("seed").rows()
     assert found == [("pretended", "quick", 0), ("pretended", "quick", 1)]
     assert all(training.fit is data.fit for training in given)
-    # Other methods leave no run, and are not told of one.
+    # Other methods leave no run, and get none.
     assert data.find_run(find_method("dlinear"), inputs) is None
 
 
 @pytest.mark.parametrize("preset", ["tiny", "paper"])
 def test_news_are_found_by_the_methods_encoder(deployment, monkeypatch, preset):
-    # What is read is not of interest: the name of the encoder stands for it.
+    # The text does not matter here: the name of the encoder represents it.
     monkeypatch.setattr(runs, "read_news", lambda _, encoder, views, *, log: encoder)
     workspace = open_home(deployment.home, preset=preset)
     data = BenchmarkData.read(workspace, "electricity")

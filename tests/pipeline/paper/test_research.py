@@ -35,7 +35,7 @@ def layout(tmp_path_factory):
     """A deployment without sources, in which two seeds of three variants were trained."""
     deployment = deploy(tmp_path_factory.mktemp("home"))
     days = small.join_windows(("train", 6, 0), ("val", 2, 40), ("test", 2, 60), ("test", 2, 100))
-    # Other news every day: which day lends its news can then be told.
+    # Other news every day: this shows which day lends its news.
     ids = tuple(small.article_ids())
     varied = [
         window.change_view(candidate_ids=ids[place % len(ids) :])

@@ -29,7 +29,7 @@ from tests.support.window_samples import make_set, make_window
 def test_tables_of_paper_and_methods_are_printed(tmp_path):
     write_rows(tmp_path / "main.csv", make_rows())
     paper = invoke("paper", "table", "main", "--results", tmp_path)
-    # Rows of other windows are not beside the paper's figures.
+    # Rows of other windows are not next to the paper's figures.
     assert "| no row | **220.15 ± 2.40** |" in paper and "| CompEvo | 198.4 |" in paper
     assert invoke("paper", "table", "--results", tmp_path) != paper
     with pytest.raises(ConfigError):  # a folder is not a name of a table
@@ -160,7 +160,7 @@ def test_the_first_test_sets_can_be_scored(tmp_path, store):
         rows = pl.read_csv(benchmark_results / "benchmark-electricity.csv")
         assert sorted(rows["subset"].unique()) == expected
 
-        # A set that is scored alone takes nothing from the others, whose forecasts are paired.
+        # A set scored by itself takes nothing from the others, whose forecasts are paired.
         (kept,) = layout.forecasts.rglob("persistence-seed0.parquet")
         stored.append(sorted(pl.read_parquet(kept)["subset"]))
     assert stored == [["aemo-2021", "n2f-test-100"]] * 2

@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-import compevo_core.paper.folds as cross_validation
+import compevo_core.paper.trials as cross_validation
 import compevo_core.training.trainer as trainer
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.paper.changes import FOLDS, find_variant
-from compevo_core.paper.folds import build_folds
+from compevo_core.paper.trials import build_folds
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli import training
 from compevo_pipeline.config import endpoints
@@ -118,7 +118,7 @@ def test_an_experiment_trains_each_change(tmp_path, monkeypatch):
     paired = deployment.layout.results / "paired-experiment-instruction-electricity.csv"
     assert pl.read_csv(paired)["method_b"].unique().to_list() == ["instruction=original"]
 
-    # They differ after the supervised stage alone, so that is trained once: equal to the second.
+    # They differ only after the supervised stage, which is trained once: equal to the second.
     def list_runs():
         runs = deployment.layout.run("any").parent.glob("experiment-electricity-*")
         return sorted(run for run in runs if run.is_dir())

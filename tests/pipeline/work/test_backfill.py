@@ -1,4 +1,4 @@
-"""Live feeds: a second refresh writes no row, and a backfill goes on where it was stopped."""
+"""Live feeds: a second refresh writes no row, and a backfill resumes where it was stopped."""
 
 import logging
 from dataclasses import replace

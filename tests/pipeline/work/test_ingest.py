@@ -194,7 +194,7 @@ def test_weather_alone_is_no_data_set(tmp_path):
     weather = make_feed("weather", FrameKind.COVARIATES)
     with pytest.raises(SourceAbsent, match="aemo"):
         ingest_all(tmp_path, weather, make_feed("aemo", error=ABSENT))
-    # Nothing is missing where nothing was left out: a run may ask for the weather alone.
+    # Nothing is missing where nothing was left out: a run may ask for just the weather.
     assert list(ingest_all(tmp_path, weather)) == ["weather"]
 
 
@@ -302,7 +302,7 @@ def test_a_killed_backfill_goes_on_by_batch(replay, live, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             ingest_live(live, span=span)
     entries = live.ledger.list_entries(PRODUCT)
-    # Forecasts, which nobody serves, are absent.
+    # Forecasts, which no host serves, are absent.
     states = [entry.state for entry in entries if entry.state is not EntryState.ABSENT]
     # The last stored one may hold more members, so it is read again from its kept bytes.
     assert states == [EntryState.STORED] * 2 + [EntryState.FETCHED] * 2

@@ -62,5 +62,5 @@ def test_false_headlines_move_nothing_untold(tmp_path, sites):
                 seen += any(f"{view.entity} by" in note for note in told)
                 assert any(" articles " in note for note in notes), day
     # A false headline in the place of a true one may leave a forecast as it is without news: then
-    # the crowd alone is told.
+    # only the crowd is noted.
     assert 0.6 * moved < seen <= moved

@@ -139,7 +139,7 @@ def test_news_that_moves_much_is_told(tmp_path):
     outcome, notes = issue_moved(1, NSW1=0.004, SA1=0.028)
     assert not outcome.passed and "SA1 +2.8%" in outcome.text
     assert "SA1" in notes[0] and "+2.8%" in notes[0]
-    # Where news moves by as much every day, twice as much is told.
+    # If news moves a forecast this much every day, twice as much is noted.
     assert issue_moved(2, NSW1=0.0, SA1=-0.05)[0].passed
     assert not issue_moved(3, NSW1=0.08, SA1=0.0)[0].passed
 
@@ -293,7 +293,7 @@ def test_a_numeric_model_opens_no_news(tmp_path, monkeypatch):
     assert (issue(layout).is_new, issue(layout).notes) == (False, ())
     renew_state(workspace, DATASET, DAY, log=LOG)
 
-    # Kept states are known by their windows: whatever the stored ones name counts for nothing.
+    # Kept states are known by their windows; the articles of stored windows do not count.
     frames = StoredFrames.read(workspace, ELECTRICITY_OPERATIONAL, reads_news=False)
     stored = find_current_windows(workspace, DATASET, counts_news=False)
     assert stored is not None and any(view.candidate_ids for view in stored.views())

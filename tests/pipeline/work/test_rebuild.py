@@ -202,7 +202,7 @@ def test_a_restored_home_is_equal(home, dagster, tmp_path):
     windows("train", 2).write(model / "prior" / "known")
     sealed = write_manifest(model, {})
     before = read_all(home, dagster)
-    # A run that goes on has its ledger open, with an entry that is not in the file's own pages.
+    # A running process has its ledger open, with an entry that is not in the file's own pages.
     writer = sqlite3.connect(dagster / "storage" / "runs.db")
     with closing(writer):
         writer.execute("INSERT INTO runs VALUES ('b')")

@@ -91,7 +91,7 @@ def test_the_table_has_effects_arms_and_shares():
     shares = ["60.0 % (50.0 % to 70.0 %)", "0.60 ± 0.14", "75.0 %", "50.0 %"]
     assert list(line[2:6]) + list(line[7:]) == ["2", "95.00", *shares]
     assert list(cells["0", "evolved logics"][4:7]) == ["n/a"] * 3
-    assert list(cells["2", "calendar ridge alone"][4:]) == ["n/a"] * 5
+    assert list(cells["2", "calendar ridge"][4:]) == ["n/a"] * 5
     assert re.findall(r"[\d.]*\d", verdict) == ["2", "0.60", "0.70", "0.20", "75.0"]
 
 
@@ -169,9 +169,9 @@ def test_several_worlds_are_counted_by_interval_side():
 def test_missing_rows_or_rivals_answer_nothing():
     assert "compevo paper experiment" in format_evidence("specialists", [])
     rows = _make_specialists("plain", 2.0, 1, evolved=0.9, independent=0.8)
-    assert "No two seeds" in render_undrawn(make_inputs(specialists=rows))
+    assert "No world has two seeds" in render_undrawn(make_inputs(specialists=rows))
     text = format_evidence("specialists", rows)
-    assert text.count("No two seeds") == 1 and "contribution | 0.90" in text
+    assert text.count("No world has two seeds") == 1 and "contribution | 0.90" in text
 
 
 def test_documents_get_the_evidence_or_the_command():
@@ -202,7 +202,7 @@ TEXT_ROWS = [
 def test_an_arm_gives_means_and_ridge_shares():
     lines = {row[0]: row for row in text_table(TEXT_ROWS).rows}
     assert tuple(lines["evolved logics"][1:5]) == ("yes", "2", "1.75", "-12.5 % ± 3.5")
-    assert lines["calendar ridge alone"][4] == "n/a"
+    assert lines["calendar ridge"][4] == "n/a"
     assert "-0.6 to -0.2" in lines["ridge by part of the day and number"][5]
 
     # The verdict names the best of the logics that were written by hand.

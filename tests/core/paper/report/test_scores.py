@@ -70,7 +70,7 @@ def test_seeds_of_one_configuration_give_mean_and_spread():
     )
     score = collect_scores(rows, *SCOPE)["compevo"]
 
-    # The configuration with most seeds, whatever its error; a refitted model is another one.
+    # The configuration with most seeds, for any error; a refitted model is another one.
     assert (score["mae"], score["seeds"]) == (12.0, 2)
     assert score["mae_sd"] == pytest.approx(math.sqrt(8))
 
@@ -110,7 +110,7 @@ def test_methods_share_their_largest_common_budget():
     found = {name: score["mae"] for name, score in scores.items()}
     assert (budget, found) == ("small", {"film": 3.0, "compevo": 4.0, "mael": 5.0})
 
-    # Nobody to share with: the full training stands.
+    # No method to share with: the full training counts.
     rows = rows.filter(pl.col("method") != "mael")
     shared, budget = share_budget(rows, *SCOPE, ["compevo", "mael", "sa"])
     assert (budget, collect_scores(shared, *SCOPE)["compevo"]["mae"]) == ("", 1.0)
@@ -191,7 +191,7 @@ def test_seeds_of_one_configuration_become_one_row():
     )
     found = average_over_seeds(rows).select("config_hash", "mae", "seeds").rows()
 
-    # Rows that do not say whose seeds they are stand for themselves.
+    # Rows that do not name their configuration are not averaged.
     others = [(own, 180.0 + 2 * number, 1) for number, own in enumerate("cdefg", 2)]
     assert found == [("b", 181.0, 2), *others]
 

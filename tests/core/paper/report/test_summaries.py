@@ -99,7 +99,7 @@ def test_a_chance_win_is_not_called_better():
     assert np.allclose(result.rivals[0].bounds, (-12.0 / 205.0, 0.5 / 205.0))
     assert "one training" in result.summary
 
-    # The interval decides, also where a mean over points lies on the other side of zero.
+    # The interval decides, even if the mean over points is on the other side of zero.
     (result,) = summarize_results(replace(scores, paired=[lost | {"method_b": "gbm"}]))
     assert outcomes(result) == ["lower", "unclear", "higher"]
 
@@ -182,7 +182,7 @@ def test_every_other_method_counts_once():
         make_row("compevo-agent-0", 190.0, config_hash="one"),
         make_row("gbm", 210.0),
         make_row("film", 190.0, budget="small"),
-        # The larger budget stands for the method, though it errs more.
+        # The larger budget represents the method, although it errs more.
         make_row("film", 220.0, budget="tuned"),
         make_row("theta", 150.0),
     )
@@ -354,7 +354,7 @@ def test_paired_tests_show_side_and_interval():
     better = test | {"interval_high": -1.0, "n_blocks": None}
     table = paired_table([test, worse, better])
 
-    # The ranks of all three say "better": the interval alone decides.
+    # The ranks of all three say "better": only the interval decides.
     assert [row[4:] for row in table.rows] == [
         ["20", "-6.90", "-12.50 to 0.2500", "0.0620", "0.0310"],
         ["20", "-6.90 (SD 0.3600)", "0.5000 to 1.00 (worse)", "0.0620", "0.0310"],

@@ -1,4 +1,4 @@
-"""The paper's tables with own rows beside the published figures."""
+"""The paper's tables with own rows next to the published figures."""
 
 import polars as pl
 import pytest
@@ -64,7 +64,7 @@ def test_partial_methods_are_compared_on_equal_windows():
         make_row("compevo", 200.0),
         make_row("news2forecast", 250.0, budget="quick", **part),
         make_row("persistence", 280.0, **part),
-        # It has a row of all windows, so that of some tells nothing more.
+        # It has a row of all windows, so its row of some windows adds nothing.
         make_row("compevo", 210.0, **part),
     )
     errors = build_paper_tables("main", make_inputs(rows=rows))[0]
@@ -126,7 +126,7 @@ def test_round_zero_is_called_untrained():
         assert f"| {name} |" in shown
     notes = headline_table(inputs.rows, "electricity", "paper-original").notes
     assert "Untrained, as validation chose round 0: CompEvo (2 of 3)." in notes
-    assert "Older rows, which do not say what round was chosen: SA, one agent." in notes
+    assert "Older rows, which do not name the chosen round: SA, one agent." in notes
 
 
 def test_a_sweep_stands_apart_from_the_methods():
@@ -158,7 +158,7 @@ def test_a_window_costs_its_mean_over_all():
     )
     table = build_paper_tables("efficiency", make_inputs(rows=rows))[0]
 
-    assert cells_of(table, "CompEvo")["s a window"] == "2.50 (2.50 x)"
+    assert cells_of(table, "CompEvo")["s per window"] == "2.50 (2.50 x)"
 
 
 def test_costs_are_ratios_to_plain_averaging():
@@ -169,8 +169,8 @@ def test_costs_are_ratios_to_plain_averaging():
     table = build_paper_tables("efficiency", make_inputs(rows=rows))[0]
     cells = cells_of(table, "MAD-RL")
     assert cells["Training s"] == "30.00 (3.00 x)"
-    assert cells["s a window"] == "3.50 (3.50 x)"
-    assert cells["s a step, paper"] == "19.70 (3.51 x)"
+    assert cells["s per window"] == "3.50 (3.50 x)"
+    assert cells["s per step, paper"] == "19.70 (3.51 x)"
 
 
 def test_agents_are_paired_at_one_budget():

@@ -1,4 +1,4 @@
-"""News that cannot be had: what fails, and what goes on with the articles that are stored."""
+"""News that is not available: what fails, and what works with the stored articles."""
 
 from dataclasses import replace
 
@@ -80,7 +80,7 @@ def test_a_refresh_asks_for_needed_news(tmp_path, monkeypatch, job, encoder, ask
     if "news" not in asked:
         shown = read_materialization(result, "news/articles").metadata
         assert shown["unread"].value == f"no model of {OPERATIONAL} reads news"
-    # And nobody is told of the age of what nobody reads.
+    # And there is no warning about the age of news that is not read.
     NewsStore(settings.layout(Mode.LIVE).news_database).create()
     (age,) = _judge_articles(Deployment(settings=settings, mode=Mode.LIVE), NOW, {DATA_AGE})
     assert age.passed is not bool(encoder)

@@ -113,7 +113,7 @@ def test_a_days_page_lists_its_forecasts(trained, tmp_path):
     # Instants are no counts.
     assert [column.name for column in metadata["newest_known"].schema.columns] == ["name", "time"]
     shown = metadata["of_this_day"].records
-    # Seven hours of the evening before lie between them.
+    # Seven hours of the evening before are between them.
     assert [
         tuple(record.data[name] for name in ("known_to", "known_until", "this")) for record in shown
     ] == [("issue-time", "2026-02-21 17:00", True), ("midnight", "2026-02-22 00:00", False)]

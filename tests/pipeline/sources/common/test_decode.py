@@ -177,7 +177,7 @@ WORDS = (
         ("cut \ud83d", "cut \N{REPLACEMENT CHARACTER}"),
         ("seen\U000e0049\U000e0067\U000e006e unseen", "seen unseen"),
         ("line\u2028and\r\nline", "line and line"),
-        # Words are news, whatever they say.
+        # Words are news, with any content.
         *((news, news) for news in WORDS),
     ],
 )

@@ -164,7 +164,7 @@ def check_fault(replay, home, name, answer, error):
     assert type(caught.value) is error
     assert kept_files(home) == []
     entry = live.ledger.get("t", name)
-    # Whether a missing file is expected is known to the source alone.
+    # Only the source knows whether a missing file is expected.
     assert (entry is None) if error is SourceAbsent else (entry.state is EntryState.FAILED)
     return caught.value
 

@@ -236,7 +236,7 @@ def test_months_are_steps_of_the_calendar():
     np.testing.assert_array_equal(view.x[:12], 100 + 10 * np.arange(1, 13))
     assert find_overlapping_targets(windows) == []
 
-    # The values rise by one a year: the same months of the last two years lie 1.5 below.
+    # The values rise by one a year: the same months of the last two years are 1.5 lower.
     test = windows.split("test")
     forecast_NH = fit_baseline("seasonal-mean", windows.split("train")).predict(test.views())
     np.testing.assert_allclose(test.truth() - forecast_NH, 1.5)
@@ -299,7 +299,7 @@ def test_a_shown_season_replaces_the_grids():
     # A day that hardly shows in noise, and a neighbour or a multiple of it that does by chance.
     day = 20 * np.sin(2 * np.pi * np.arange(2880) / 24)
     assert {find_shown_season([day + rng.normal(0, 6, 2880)], 24) for _ in range(30)} == {24}
-    # A series too short to say anything of long seasons stands beside others.
+    # One series is too short to show long seasons, others are not.
     assert find_shown_season([cycle_of_ten, cycle_of_ten[:15]], 24) == 10
     # A smooth day of quarters of an hour, whose top noise moves by some steps.
     weekend = np.arange(9000) // 96 % 7 >= 5

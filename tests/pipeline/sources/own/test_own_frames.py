@@ -424,7 +424,7 @@ UNITS = "when,temperature,load\n" + 4 * "UTC,MW,MW\n"  # three rows may be of un
             NAMED | {"values": ("power",)},
             "'power'.*'stamp', 'load_mw'",
         ),
-        # Days and months are told apart by even steps only.
+        # Only even steps distinguish days from months.
         ("stamp,load_mw\n01/01/2024,1\n02/01/2024,1\n", NAMED, "--time-format"),
     ],
 )

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 
-from benchmarks import random_backbone
+from benchmarks.gpu import save_backbone
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.paper.agent_systems import load_architecture
@@ -11,13 +11,11 @@ from tests.support.tiny_backbone import build_backbone
 
 
 def test_a_random_backbone_loads_without_zero_rows(tmp_path):
-    tokenizer = tmp_path / "tokenizer"
-    build_backbone().tokenizer.save_pretrained(tokenizer)
     shape = asdict(load_architecture("smollm2-135m"))
     shape |= {"num_hidden_layers": 1, "vocab_size": 300}
     (tmp_path / "small.json").write_text(json.dumps(shape))
 
-    random_backbone.main(tmp_path / "backbone", str(tmp_path / "small.json"), str(tokenizer))
+    save_backbone(tmp_path / "backbone", str(tmp_path / "small.json"), build_backbone().tokenizer)
 
     config = BackboneConfig(name_or_path=str(tmp_path / "backbone"), dtype="bfloat16")
     backbone = load_backbone(config, device="cpu")
