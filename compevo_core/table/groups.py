@@ -266,8 +266,8 @@ def _do(
         Path(path).stem: pl.read_parquet(path) for path in json.loads(job["rows"])
     }
     forecaster._configure()  # makes a method of an estimator
-    fresh = dataclasses.replace(forecaster)
-    made = getattr(Forecaster.load(job["fit"]) if job["fit"] else fresh, call)(**tables, **options)
+    fitted = Forecaster.load(job["fit"]) if job["fit"] else forecaster
+    made = getattr(fitted, call)(**tables, **options)
     if call == "fit":
         made.save(part)
     else:

@@ -70,14 +70,13 @@ def test_values_of_a_column_are_groups_which_new_series_join(tmp_path):
     new = table.filter(pl.col("unique_id") == 5).with_columns(unique_id=pl.lit(9, pl.Int64))
 
     of_nz = table.filter(pl.col("unique_id") < 2).drop("country")
-    of_au = table.filter(pl.col("unique_id") >= 2).drop("country")
     said = r"^group AU \(series 2, 3, 4 and 2 more\): not in the fit: 9;"
     with pytest.warns(UserWarning, match=said):
         got = grouped.predict(new, future=coming)
     plain = Forecaster(**forecaster.get_params())
     expected = plain.fit(of_nz).predict(future=coming)
     assert_frame_equal(got.filter(pl.col("unique_id") < 2), expected)
-    plain.fit(of_au)
+    plain.fit(table.filter(pl.col("unique_id") >= 2).drop("country"))
     with pytest.warns(UserWarning, match="^not in the fit: 9;"):
         expected = plain.predict(new.drop("country"), future=coming)
     assert_frame_equal(got.filter(pl.col("unique_id") >= 2), expected)
@@ -131,6 +130,7 @@ def test_what_was_fitted_is_not_fitted_again(tmp_path, spy, monkeypatch):
     fitted, lines = spy(Forecaster, "fit"), []
     grouped.fit(PLAIN, on_step=lines.append)
     assert len(fitted) == 1 and lines == ["1/1 groups"]
+    assert groups._work([{"group": "1", "made": str(tmp_path / "fits")}], None) == []
     grouped.fit(PLAIN.assign(y=PLAIN["y"].where(PLAIN["unique_id"] != 3, 5.0)))
     assert len(fitted) == 2 and len([*(tmp_path / "fits").iterdir()]) == 3
     GroupedForecaster(Forecaster("calendar-ridge", horizon=8), tmp_path, size=2).fit(PLAIN)
