@@ -160,7 +160,7 @@ class NewsSample:
             [row_of.get((view.known_before, view.candidate_ids), -1) for view in views]
         )
         self.columns, self._news = columns, news
-        # Their arithmetic is the same whatever is to be explained.
+        # Their arithmetic is the same for every target.
         self.center = cache(self._center)
         self._fold = cache(self._make_folds)
 
@@ -209,7 +209,7 @@ class NewsSample:
             turned = vectors.T @ y_RH[before]
             for row, penalty in enumerate(PENALTIES):
                 held_out_PRH[row, later] = crossed @ (turned / (values + penalty)[:, None])
-        # Earlier parts are read as zero whatever is chosen.
+        # Every choice reads earlier parts as zero.
         left_P = np.abs(y_RH - held_out_PRH).sum(axis=(1, 2))
         place = int(left_P.argmin())
         return Choice(ages, sentences, PENALTIES[place], held_out_PRH[place], float(left_P[place]))

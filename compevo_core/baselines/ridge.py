@@ -254,7 +254,7 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
     def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
         space = self._space
         steps, days = space.encode(views)
-        # Half-hours that were not known yet are those of the day before.
+        # Half-hours that are not known yet are taken from the day before.
         yesterday_NH, before_NH, week_NH = (steps[name] for name in PAST_NAMES)
         known_NH = np.where(np.isnan(yesterday_NH), before_NH, yesterday_NH)
 

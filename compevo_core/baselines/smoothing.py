@@ -148,7 +148,7 @@ def _list_day_steps(view: WindowView, start: int, end: int) -> Iterator[DayStep]
 MOST_SEASON_STEPS = 24  # longest season that the methods hold as a part of their own
 
 _FEWEST_INPUTS = 12  # from which the library fits any form without a season
-_SPARE_INPUTS = 8  # beside one season, from which it fits any form with one
+_SPARE_INPUTS = 8  # besides one season; with them it fits any form that has one
 _SHAPE_SEASONS = 7  # newest seasons whose mean is the shape of a long one
 # Newest steps that the form of a series is fitted to, and those of all series
 _FEWEST_STEPS, _MOST_STEPS, _MOST_FITTED = 60, 1000, 20_000

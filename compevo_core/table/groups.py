@@ -42,7 +42,7 @@ _MANIFEST, _FITS, _FORECAST = "groups.json", "fits", "forecast.parquet"
 _SHARED = "shared"  # folder of the tables that name no series
 _GROUP = "compevo:group"
 _POLL_SECONDS = 0.5  # between two looks at what workers have done
-_TURN = threading.Lock()  # memory and warnings are a process's: its threads take turns
+_LOCK = threading.Lock()  # memory and warnings are a process's: its threads take turns
 
 
 @dataclasses.dataclass
@@ -133,8 +133,8 @@ class GroupedForecaster:
                 paths = {"fit": str(kept / fit) if fit else "", "made": str(made)}
                 jobs.append({"group": group, "rows": json.dumps([*map(str, rows)]), **paths})
 
-            do = partial(_do, forecaster, call, options)
-            _report(_distribute(jobs, do, self.engine, on_step), groups, call)
+            run = partial(_run_group, forecaster, call, options)
+            _report(_distribute(jobs, run, self.engine, on_step), groups, call)
             if call != "fit":
                 frames = [pl.read_parquet(Path(job["made"], _FORECAST)) for job in jobs]
                 forecast = pl.concat(frames, how="diagonal_relaxed")
@@ -184,43 +184,43 @@ class GroupedForecaster:
         allowed = {*(known or found).values()} - {None}
         if lost := [name for name in ordered if found.get(name) not in allowed]:
             raise DataError(
-                f"series {_say(lost)} are in no group that was fitted: give them one of these by "
-                f"the column {self.by!r}, or fit again with them"
+                f"series {_shorten(lost)} are in no group that was fitted: give them one of these "
+                f"by the column {self.by!r}, or fit again with them"
             )
         return dict(sorted(found.items()))
 
 
 def _distribute(
     jobs: list[dict[str, str]],
-    do: Callable[[dict[str, str], Path], None],
+    run: Callable[[dict[str, str], Path], None],
     engine: Any,  # noqa: ANN401 - of fugue
     on_step: OnStep,
 ) -> list[dict[str, Any]]:
-    """Have workers do the jobs that are not done; return what is to be said of groups."""
+    """Have workers do the jobs that are not done; return warnings and errors of groups."""
     jobs = [job for job in jobs if not Path(job["made"]).exists()]
     is_over = threading.Event()
     arguments = (is_over, [Path(job["made"]) for job in jobs], on_step)
-    follower = threading.Thread(target=_follow, args=arguments, daemon=True)
+    follower = threading.Thread(target=_report_progress, args=arguments, daemon=True)
     follower.start()
     try:
         if engine is None or not jobs:
-            return _work(jobs, do)
-        said = import_package("fugue.api").transform(
+            return _run_groups(jobs, run)
+        messages = import_package("fugue.api").transform(
             pl.DataFrame(jobs).to_pandas(),
-            _work,
+            _run_groups,
             schema="group:str,is_error:bool,text:str",
-            params={"do": do},
+            params={"run": run},
             partition={"num": len(jobs)},
             engine=engine,
             as_local=True,
         )
-        return pl.from_pandas(said).to_dicts()
+        return pl.from_pandas(messages).to_dicts()
     finally:
         is_over.set()
         follower.join()
 
 
-def _follow(is_over: threading.Event, made: Sequence[Path], on_step: OnStep) -> None:
+def _report_progress(is_over: threading.Event, made: Sequence[Path], on_step: OnStep) -> None:
     """Say how many groups are done, and how long the others take, until it is over."""
     steps = Steps([1] * len(made), on_step)
     for done in range(len(made)):
@@ -230,31 +230,31 @@ def _follow(is_over: threading.Event, made: Sequence[Path], on_step: OnStep) -> 
         steps.begin("groups")
 
 
-def _work(
+def _run_groups(
     jobs: list[dict[str, Any]],
-    do: Any,  # noqa: ANN401 - fugue takes a Callable for a channel to the caller
+    run: Any,  # noqa: ANN401 - fugue takes a Callable for a channel to the caller
 ) -> list[dict[str, Any]]:
     """Do jobs in a worker; return the warnings and the error of each group."""
-    said = []
+    messages = []
     for job in jobs:
         made = Path(job["made"])
-        with _TURN, warnings.catch_warnings(record=True) as caught:
+        with _LOCK, warnings.catch_warnings(record=True) as caught:
             try:
                 # A worker that was lost later may have made it.
                 with translate_storage_errors():
                     if not made.exists():
-                        fill_folder_atomically(made, partial(do, job))
+                        fill_folder_atomically(made, partial(run, job))
             except CompEvoError as error:
-                said.append({"group": job["group"], "is_error": True, "text": str(error)})
+                messages.append({"group": job["group"], "is_error": True, "text": str(error)})
             except Exception as error:
                 error.add_note(f"in group {job['group']}")
                 raise
         for text in dict.fromkeys(str(warning.message) for warning in caught):
-            said.append({"group": job["group"], "is_error": False, "text": text})
-    return said
+            messages.append({"group": job["group"], "is_error": False, "text": text})
+    return messages
 
 
-def _do(
+def _run_group(
     forecaster: Forecaster,
     call: str,
     options: Mapping[str, Any],
@@ -274,15 +274,15 @@ def _do(
         made.write_parquet(part / _FORECAST)
 
 
-def _report(said: Sequence[Mapping[str, Any]], groups: Mapping[str, str], call: str) -> None:
+def _report(rows: Sequence[Mapping[str, Any]], groups: Mapping[str, str], call: str) -> None:
     """Warn of what groups warned of; DataError if some failed, with their series."""
     groups_of: dict[tuple[bool, str], list[str]] = {}
-    for row in said:
+    for row in rows:
         groups_of.setdefault((row["is_error"], row["text"]), []).append(row["group"])
     failed = []
     for (is_error, text), some in groups_of.items():
         series = [name for name, group in groups.items() if group in some]
-        sentence = f"group {_say(some)} (series {_say(series)}): {text}"
+        sentence = f"group {_shorten(some)} (series {_shorten(series)}): {text}"
         if is_error:
             failed.append(sentence)
         else:
@@ -294,6 +294,6 @@ def _report(said: Sequence[Mapping[str, Any]], groups: Mapping[str, str], call: 
         )
 
 
-def _say(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[str]) -> str:
     """Return the first of many names, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")

@@ -93,7 +93,7 @@ NEWS_DESCRIPTIONS = {
     DATA_AGE: "In live mode, the newest article is not older than two days.",
 }
 WINDOW_DESCRIPTIONS = {
-    "splits_disjoint": ("No target step is in two splits; splits are at least one horizon apart."),
+    "splits_disjoint": "No target step is in two splits; splits are at least one horizon apart.",
     "no_shared_windows": (
         "No test or inference window is also a train window, by id or by numbers."
     ),
@@ -102,7 +102,7 @@ WINDOW_DESCRIPTIONS = {
     ),
 }
 FORECAST_DESCRIPTIONS = {
-    DRIFT: ("The error has not grown relative to the published forecast's (self-starting CUSUM)."),
+    DRIFT: "The error has not grown relative to the published forecast's (self-starting CUSUM).",
     COVERAGE: "Coverage of the 80 % band over 28 days is within its binomial 95 % range.",
     INPUTS: "In live mode, values, published forecast and news suffice for the next forecast.",
     NEWS_CHANGE: (
