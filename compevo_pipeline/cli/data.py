@@ -118,7 +118,12 @@ def init(
     from compevo_core.runtime.files import write_text
     from compevo_pipeline.config.settings import Settings
     from compevo_pipeline.sources.feeds import read_own_file
-    from compevo_pipeline.sources.own.declaration import is_pattern, make_label, name_publisher
+    from compevo_pipeline.sources.own.declaration import (
+        is_pattern,
+        list_files,
+        make_label,
+        name_publisher,
+    )
     from compevo_pipeline.sources.own.draft import Request, draft_declaration
     from compevo_pipeline.sources.registry import check_own_name
     from compevo_pipeline.work.deployment import utc_now
@@ -128,9 +133,11 @@ def init(
         file, ahead, horizon = SAMPLE / "load.csv", SAMPLE / "weather.csv.gz", horizon or 7
     if file is None:
         raise ConfigError("no table: name a file, or give --sample")
-    first = min(file.parent.glob(file.name), default=file) if is_pattern(file.name) else file
-    label = make_label(file.stem.replace("*", "")) or make_label(file.absolute().parent.name)
-    dataset = name or label.replace("_", "-").replace(".", "-").lower()
+    first, named = file, file.stem
+    if is_pattern(str(file)):
+        file = file.absolute()
+        first, named = min(list_files(file), default=file), Path(str(file).partition("*")[0]).name
+    dataset = name or make_label(named).replace("_", "-").replace(".", "-").lower()
     path = Settings.from_environment().datasets_folder / f"{dataset}.toml"
     check_own_name(dataset, path)
     if path.exists() and not force:

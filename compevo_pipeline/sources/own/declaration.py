@@ -52,8 +52,8 @@ class SeriesKeys(TomlSection):
     """The table of values, and how its cells are read."""
 
     file: str = Field(
-        description="CSV or Parquet file; relative paths start at the TOML's folder; with a * in "
-        "its name, such as sales/*.parquet, each file is a block of series"
+        description="CSV or Parquet file; relative paths start at the TOML's folder; with a "
+        "*, as in sales/*.parquet, each file is a block of series"
     )
     time: str = Field(description="column of stamps")
     period: str = Field(
@@ -512,22 +512,27 @@ def is_pattern(file: str) -> bool:
     return "*" in file
 
 
+def list_files(pattern: Path) -> list[Path]:
+    """Return the files that an absolute path with a ``*`` matches, in order."""
+    return sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
+
+
 def divide_declaration(declaration: Declaration, folder: Path) -> list[Declaration]:
     """Return a declaration for each file of a family, named by what the ``*`` stands for.
 
-    A ``*`` in the name of another table stands for the same. Relative paths start at ``folder``.
+    A ``*`` in the path of another table stands for the same. Relative paths start at ``folder``.
 
     Raises:
         ConfigError: the pattern matches no file, or two whose blocks have one name; totals or news
             are declared, which would belong to all blocks at once.
     """
-    whole = folder / declaration.series.file
-    before, star, after = whole.name.partition("*")
-    files = sorted(whole.parent.glob(whole.name)) if star and "*" not in after else []
+    pattern = (folder / declaration.series.file).absolute()
+    before, _, after = str(pattern).partition("*")
+    files = list_files(pattern) if "*" not in after else []
     if not files:
         raise ConfigError(
             f"{declaration.name}: no file matches series.file {declaration.series.file!r}; write "
-            "one * into the name of the file, as in sales/*.parquet"
+            "one * into it, as in sales/*.parquet"
         )
     if declaration.totals or declaration.news.articles or declaration.news.gdelt:
         raise ConfigError(
@@ -537,7 +542,7 @@ def divide_declaration(declaration: Declaration, folder: Path) -> list[Declarati
 
     blocks: dict[str, Declaration] = {}
     for file in files:
-        matched = file.name[len(before) : len(file.name) - len(after)]
+        matched = str(file)[len(before) : len(str(file)) - len(after)]
         block = _NO_BLOCK.sub("-", matched.lower()).strip("-")
         if not block or block in blocks:
             raise ConfigError(
