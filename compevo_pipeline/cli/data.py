@@ -36,7 +36,11 @@ ArticleTable = Annotated[
 
 def init(
     file: Annotated[
-        Path | None, typer.Argument(help="Table of values: CSV, Parquet, JSON lines or Excel.")
+        Path | None,
+        typer.Argument(
+            help="Table of values: CSV, Parquet, JSON lines or Excel; or quoted with a *, such as "
+            "'sales/*.parquet', for a family whose files are blocks of series."
+        ),
     ] = None,
     time: Annotated[str, typer.Option(help="Column of stamps (default: guessed).")] = "",
     period: Annotated[str, typer.Option(help="Column of the part of the day of dates.")] = "",
@@ -114,7 +118,12 @@ def init(
     from compevo_core.runtime.files import write_text
     from compevo_pipeline.config.settings import Settings
     from compevo_pipeline.sources.feeds import read_own_file
-    from compevo_pipeline.sources.own.declaration import make_label, name_publisher
+    from compevo_pipeline.sources.own.declaration import (
+        is_pattern,
+        list_files,
+        make_label,
+        name_publisher,
+    )
     from compevo_pipeline.sources.own.draft import Request, draft_declaration
     from compevo_pipeline.sources.registry import check_own_name
     from compevo_pipeline.work.deployment import utc_now
@@ -124,14 +133,18 @@ def init(
         file, ahead, horizon = SAMPLE / "load.csv", SAMPLE / "weather.csv.gz", horizon or 7
     if file is None:
         raise ConfigError("no table: name a file, or give --sample")
-    dataset = name or make_label(file.stem).replace("_", "-").replace(".", "-").lower()
+    first, named = file, file.stem
+    if is_pattern(str(file)):
+        file = file.absolute()
+        first, named = min(list_files(file), default=file), Path(str(file).partition("*")[0]).name
+    dataset = name or make_label(named).replace("_", "-").replace(".", "-").lower()
     path = Settings.from_environment().datasets_folder / f"{dataset}.toml"
     check_own_name(dataset, path)
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; change it by hand, name another, or give --force")
 
     publisher = name_publisher(dataset)
-    tables = {"values": file, "covariates": covariates, "ahead": ahead, "news": news}
+    tables = {"values": first, "covariates": covariates, "ahead": ahead, "news": news}
     raws = {kind: read_own_file(at, publisher, utc_now) for kind, at in tables.items() if at}
     request = Request(
         name=dataset,

@@ -451,11 +451,11 @@ def write_research(deployment: Deployment) -> Mapping[str, Any]:
     from compevo_core.report.forecast_page import RESEARCH_PAGE
 
     layout = deployment.layout
-    # Every data set that has a finished run, not only the one that was trained last.
+    # Every data set that has a finished run, not only the one that was trained last; no blocks.
     runs = [
-        find_current_run(layout, dataset)
-        for dataset in deployment.registry
-        if has_current_run(layout, dataset)
+        find_current_run(layout, name)
+        for name, dataset in deployment.registry.datasets.items()
+        if has_current_run(layout, name) and not dataset.family
     ]
     mode = deployment.data_mode.value
     inputs = read_inputs(layout.results, runs, mode=mode, generated_at=deployment.clock())

@@ -162,10 +162,10 @@ def default_feeds(
     }
 
 
-def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
+def make_own_feeds(declaration: Declaration, folder: Path, family: str = "") -> tuple[Feed, ...]:
     """Return the feeds of a declared data set: its tables, and live news of its query.
 
-    Relative paths start at ``folder``.
+    Relative paths start at ``folder``. Feeds of a block have the names of its ``family``.
     """
     publisher = name_publisher(declaration.name)
 
@@ -177,7 +177,7 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
                 yield read_own_file(folder / name, publisher, clock)
 
         return Feed(
-            name=f"{publisher}{suffix}",
+            name=f"{name_publisher(family or declaration.name)}{suffix}",
             read_files=read,
             parsers={kind: lambda raws: parse(*raws)},
             modes=frozenset(Mode),
