@@ -93,13 +93,6 @@ def test_a_forecast_does_not_depend_on_its_batch(name, train, windows):
     assert fitted.predict([]).shape == (0, 48)
 
 
-def test_the_ridge_uses_windows_with_masked_steps():
-    gaps = [np.where(i % 7 == STEPS % 7, np.nan, 1000.0 + i) for i in range(40)]
-    masked = [make_window(i, y=gap) for i, gap in enumerate(gaps)]
-    fitted = fit_baseline("calendar-ridge", make_set(masked))
-    assert np.isfinite(fitted.predict([masked[0].view])).all()
-
-
 def test_the_ridge_repeats_the_season_of_unknown_steps():
     def fit(fewest):
         known_from = np.where(np.arange(48) == 5, 40 - fewest, 0)

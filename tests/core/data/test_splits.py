@@ -13,9 +13,7 @@ from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place, _holidays, build_calendar, find_holiday
 from compevo_core.data.datasets import ELECTRICITY, NEM_PLACES, DaySubset, Span
 from compevo_core.data.splits import (
-    assign_folds,
     assign_split,
-    find_split,
     leave_out_blocks,
     nearest_windows,
     resolve_spans,
@@ -68,13 +66,6 @@ def test_a_series_too_short_to_split_is_refused():
             split(needed - 1, lookback, horizon)
 
 
-def test_a_window_across_a_boundary_has_no_split():
-    plan = split(1000)
-    end = plan["train"][1]
-    assert find_split(plan, end - DEFAULT_STEPS * DAY, end) == "train"
-    assert find_split(plan, end - (DEFAULT_STEPS - 1) * DAY, end + DAY) is None
-
-
 def test_later_splits_start_late_and_never_overlap():
     train = make_span("train", date(2019, 1, 1), date(2019, 12, 31))
     val = make_span("val", date(2020, 1, 1), date(2020, 12, 31))
@@ -109,14 +100,6 @@ def test_folds_expand_with_an_embargo_inside_train():
         assert {w.view.split for w in train} == {"train"}
         assert {(w.view.split, w.view.fold) for w in validation} == {("val", -1)}
         assert {w.view.window_id for w in [*train, *validation]} <= train_ids
-
-
-def test_every_train_origin_has_one_fold():
-    origins = [FIRST + i * DAY for i in range(60)]
-    numbers = assign_folds(origins[::-1])
-    assert [numbers[o] for o in origins] == sorted(numbers.values())
-    assert set(numbers.values()) == {-1, 0, 1, 2, 3, 4}
-    assert assign_folds([]) == {}
 
 
 def test_train_and_validation_may_change_places():

@@ -221,17 +221,6 @@ def test_padding_reaches_no_state_or_gradient():
         assert not noisy_ALD.grad[agent, length:].any()
 
 
-def test_the_cache_holds_each_prompts_tokens():
-    population = build_population()
-    prompts = [5, 6, 7, 8, 9, 10, 11], [12, 13, 14], [15]
-    packed = population.pack([[PromptGroup(row)] for row in prompts])
-    with population.use_adapters(LOGIC), torch.no_grad():
-        cache = population.prefill(packed)
-    assert cache.tokens_AR.tolist() == [[7], [3], [1]]
-    _, second, third = cache.mask_NP.isfinite().tolist()
-    assert (second, third) == ([True] * 3 + [False] * 4, [True] + [False] * 6)
-
-
 TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
 
 
