@@ -506,10 +506,7 @@ def measure_token(case: Case) -> list[Row]:
 def _prefill_prompts(world: World) -> PrefillCache:
     """Read the prompts that each agent writes its logics by."""
     tokenizer = world.model.backbone.tokenizer
-    prompts = [
-        fit_logic_prompt(world.observe(), agent, world.config, tokenizer)[0]
-        for agent in range(world.config.population.agents)
-    ]
+    prompts = [fit_logic_prompt(seen, world.config, tokenizer)[0] for seen in world.observe()]
     population = world.model.population
     return population.prefill(population.pack([[PromptGroup(ids)] for ids in prompts]))
 

@@ -1,4 +1,4 @@
-"""The trainable modules of one run on one frozen backbone, for each system of agents (paper D.4).
+"""The models of agents: on one frozen backbone, for each system (paper D.4), and without one.
 
 ``config.run`` has the settings that a system needs, ``training.checkpoint`` and
 ``training.artifact`` the files.
@@ -21,7 +21,7 @@ from compevo_core.agents.logic_writer import EndpointWriter, FlatWriter, LogicWr
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
-from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.agents.strategy import ReadingExecutor, StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
@@ -37,16 +37,16 @@ class SystemModules:
     """The modules of ``config.population.system``, sampled from ``config.run.seed`` (paper D.4).
 
     - compevo, the paper's method: competition, fused logics, fitness as weights.
-    - sa: one forecast adapter, the logic it starts with, its own error.
+    - sa: one agent with a forecast adapter, trained on its own error, that keeps its first logic.
     - mael, multi-agent ensemble learning: such agents in parallel, their forecasts averaged. The
       paper gives one sentence: "parallel-agent averaging without interaction or evolution".
-    - mae-gpt, multi-agent evolution: the ensemble, whose logics a frozen language model mutates;
-      each agent plays the fittest of a logic and its mutations (``agents.logic_writer``).
+    - mae-gpt, multi-agent evolution: this ensemble, with logics that a frozen language model
+      mutates; each agent plays the fittest of a logic and its mutations (``agents.logic_writer``).
     - mad-rl, multi-agent debate with reinforcement learning: agents read each other's forecasts and
       revise their own, verified and weighed (``agents.debate``).
 
-    The linear layers of the backbone are replaced; it may be on the meta device. Every soft prompt
-    starts near ``neutral_D``, and fitness may be kept for each of ``entities``.
+    The linear layers of the backbone, which may be on the meta device, are replaced. Every soft
+    prompt starts near ``neutral_D``; fitness may be kept for each of ``entities``.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class SystemModules:
         system = config.population.system
         kinds = {"compevo": KINDS, "mad-rl": DEBATE_KINDS}.get(system, (FORECAST,))
 
-        # The adapters of all agents are sampled on every process, and those of others thrown away:
-        # an agent starts alike whoever holds it. The fusion is sampled after them.
+        # Every process samples the adapters of all agents, and keeps the local ones, so that an
+        # agent starts alike on any process. The fusion is sampled after them.
         generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
         layers = config.forecast.layers or None
-        # Logic adapters are drawn where there are none, too: others start alike in every system.
+        # Logic adapters are always drawn, so that the others start alike in every system.
         depths = {FORECAST: layers, LOGIC: None if LOGIC in kinds else 0}
         depths |= {kind: layers for kind in kinds if kind not in depths}
         self.population = Population(
@@ -97,8 +97,8 @@ class SystemModules:
 class PopulationModel(AgentEnsemble):
     """All trainable modules of a run, initialised from ``config.run.seed``.
 
-    Each process holds the adapters and heads of its local agents, and whole what belongs to all: it
-    takes the same steps with gates and fusion. The layers of the frozen backbone are replaced.
+    Each process has the adapters and heads of its local agents. Gates and fusion, which belong to
+    all, take the same steps on every process. The layers of the frozen backbone are replaced.
     """
 
     def __init__(
@@ -115,12 +115,12 @@ class PopulationModel(AgentEnsemble):
         is_debate = config.population.system == "mad-rl"
         if is_debate and len(self.shards.local_agents) < config.population.agents:
             raise ConfigError(
-                "agents of 'mad-rl' read each other in every turn, and processes would wait for "
-                "each other all the time: train it in one process"
+                "agents of 'mad-rl' read each other in every turn, so that processes would always "
+                "wait for each other: train it in one process"
             )
 
         entities = sorted(self.scaler.mean)
-        # Soft prompts start near a token that means nothing.
+        # Soft prompts start near a token without meaning.
         eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
         embeds_1D: Tensor = backbone.model.get_input_embeddings()(eos)
         neutral_D = embeds_1D[0].detach().float().cpu()
@@ -145,7 +145,7 @@ class PopulationModel(AgentEnsemble):
     ) -> StrategyExecutor:
         """Return the strategy execution of this population on a news pool (paper 4.1).
 
-        With ``train_examples`` news is read by fits on them, otherwise by those that were sealed.
+        With ``train_examples`` news is read by fits on them, otherwise by the sealed fits.
         """
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
@@ -181,7 +181,7 @@ class PopulationModel(AgentEnsemble):
         return [p for kind in kinds for p in self.population.adapter_parameters(kind)]
 
     def head_parameters(self) -> list[nn.Parameter]:
-        """Return numeric tokens, read-out and heads of a debate; it trains them too."""
+        """Return numeric tokens, read-out and heads of a debate, trained at the same rate."""
         debate = [] if self.debate is None else list(self.debate.parameters())
         return [*self.decoder.module.parameters(), *debate]
 
@@ -191,10 +191,7 @@ class PopulationModel(AgentEnsemble):
 
     @property
     def competes(self) -> bool:
-        """Whether agents see each other in training: fused logics, gates, one gradient norm.
-
-        Otherwise each learns as if the others were not there.
-        """
+        """Whether agents see each other in training: fused logics, gates, one gradient norm."""
         return self.fusion is not None
 
     def policy_adapter_parameters(self) -> list[nn.Parameter]:
@@ -214,14 +211,11 @@ class PopulationModel(AgentEnsemble):
         return [*self.policy_adapter_parameters(), *self.fusion_parameters()]
 
     def shared_parameters(self) -> list[nn.Parameter]:
-        """Return what every process holds whole.
-
-        All other parameters have the local agents along their first dimension.
-        """
+        """Return what all agents share; others have the local agents as first dimension."""
         return [*self.gate_parameters(), *self.fusion_parameters()]
 
     def save(self, folder: Path) -> None:
-        """Write also the adapters of this process's agents, a folder each, as PEFT saves them."""
+        """Write also each local agent's adapters, as PEFT saves them."""
         for agent in self.shards.written_agents:
             for kind in self.population.kinds:
                 self.population.save_adapter(agent, kind, name_agent(folder, agent) / kind)
@@ -235,7 +229,7 @@ class PopulationModel(AgentEnsemble):
         super().restore(folder)
 
     def agent_tensors(self) -> dict[str, Tensor]:
-        """Return what an agent has of its own by stored name, local agents first."""
+        """Return the tensors of the local agents by stored name, a row for each."""
         adapters = {
             f"adapters.{name}.{kind}.{part}": getattr(layer, part)[kind].detach()
             for name, layer in self.population.layers.items()
@@ -252,3 +246,27 @@ class PopulationModel(AgentEnsemble):
         """Return gates, fitness, fusion and what calibration shares, by stored name."""
         fusion = {} if self.fusion is None else add_prefix("fusion", self.fusion.state_dict())
         return super().shared_tensors() | fusion
+
+
+class ReadingModel(AgentEnsemble):
+    """Agents that read by ridges: their fitness and the fits of the logics that they play."""
+
+    def __init__(
+        self, config: RunConfig, inputs: NumericInputs, shards: AgentShards | None = None
+    ) -> None:
+        super().__init__(config, inputs, shards)
+        if self.shards.processes > 1:
+            raise ConfigError(
+                "agents without a language model are trained in one process, in which a search "
+                "takes seconds: start it without torchrun"
+            )
+        selection = FitnessSelection.for_run(config, sorted(self.scaler.mean))
+        self.selection = selection.requires_grad_(False)
+
+    def build_executor(
+        self, retriever: NewsRetriever, train_examples: Sequence[ForecastExample] = ()
+    ) -> ReadingExecutor:
+        """Return what forecasts by fits on train examples, or by those that were sealed."""
+        reader = self.find_reader(train_examples, retriever)
+        agents = range(self.config.population.agents)
+        return ReadingExecutor(self.config, agents, self.mix_AP, retriever, reader)
