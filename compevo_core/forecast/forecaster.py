@@ -527,18 +527,19 @@ def _load_agents(
 ) -> AgentEnsemble:
     """Return the model of a run."""
     from compevo_core.agents.retrieval import build_retriever
-    from compevo_core.training import model as models
+    from compevo_core.training.loop import ReadingModel
+    from compevo_core.training.model import PopulationModel
 
     if news is None:
         raise ConfigError("agents read news, and there are none: give NewsPool.read(folder)")
     inputs, retriever = read_inputs(run), build_retriever(news, config.news)
-    model: models.ReadingModel | models.PopulationModel
+    model: ReadingModel | PopulationModel
     if config.forecast.decoder == "linear":
-        model = models.ReadingModel(config, inputs)
+        model = ReadingModel(config, inputs)
     else:
         from compevo_core.lm.backbone import load_backbone
 
-        model = models.PopulationModel(config, backbone or load_backbone(config.backbone), inputs)
+        model = PopulationModel(config, backbone or load_backbone(config.backbone), inputs)
     model.executor = model.build_executor(retriever)
     model.restore(RunFolder(run).model)
     return model

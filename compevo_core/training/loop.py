@@ -1,9 +1,9 @@
 """The rounds of a run's agents, from the newest checkpoint on.
 
 What belongs here: playing, validating and recording rounds, their checkpoints, and the best one;
-the rounds of agents without a language model, which search for logics. What does not: a round with
-a language model (``training.round``), the turns of a search (``agents.joint_reader``), a whole run
-(``training.trainer``).
+agents without a language model, and their rounds, which search for logics. What does not: a round
+with a language model (``training.round``), the turns of a search (``agents.joint_reader``), a whole
+run (``training.trainer``).
 
 N rounds equal k rounds, a kill and a resume, bit for bit on a processor.
 
@@ -20,12 +20,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.logics import SlotDraws, list_first_logics
+from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import sample_peers
-from compevo_core.agents.retrieval import build_retriever
+from compevo_core.agents.retrieval import NewsRetriever, build_retriever
+from compevo_core.agents.selection import FitnessSelection
+from compevo_core.agents.strategy import ReadingExecutor
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import evenly_spaced
+from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lora.backbone import Backbone
+from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import write_text
 from compevo_core.training.calibration import measure_validation
 from compevo_core.training.checkpoint import (
@@ -39,7 +46,7 @@ from compevo_core.training.checkpoint import (
 )
 from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.ensemble import AgentEnsemble
-from compevo_core.training.model import PopulationModel, ReadingModel
+from compevo_core.training.model import PopulationModel
 from compevo_core.training.round import RoundState, RoundTrainer, describe_start
 from compevo_core.training.round_record import RoundRecord, RoundResult
 from compevo_core.training.run_folder import RunFolder
@@ -328,6 +335,30 @@ class PopulationLoop(TrainingLoop):
         super()._keep(state, is_due=is_due or ends_stage)
         if self._stage is not None and ends_stage and self.shards.is_first:
             keep_stage(self.folder, self._stage)
+
+
+class ReadingModel(AgentEnsemble):
+    """Agents that read by ridges: their fitness and the fits of the logics that they play."""
+
+    def __init__(
+        self, config: RunConfig, inputs: NumericInputs, shards: AgentShards | None = None
+    ) -> None:
+        super().__init__(config, inputs, shards)
+        if self.shards.processes > 1:
+            raise ConfigError(
+                "agents without a language model are trained in one process, in which a search "
+                "takes seconds: start it without torchrun"
+            )
+        selection = FitnessSelection.for_run(config, sorted(self.scaler.mean))
+        self.selection = selection.requires_grad_(False)
+
+    def build_executor(
+        self, retriever: NewsRetriever, train_examples: Sequence[ForecastExample] = ()
+    ) -> ReadingExecutor:
+        """Return what forecasts by fits on train examples, or by those that were sealed."""
+        reader = self.find_reader(train_examples, retriever)
+        agents = range(self.config.population.agents)
+        return ReadingExecutor(self.config, agents, self.mix_AP, retriever, reader)
 
 
 class SearchLoop(TrainingLoop):

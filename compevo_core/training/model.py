@@ -1,4 +1,4 @@
-"""The models of agents: on one frozen backbone, for each system (paper D.4), and without one.
+"""The trainable modules of one run on one frozen backbone, for each system of agents (paper D.4).
 
 ``config.run`` has the settings that a system needs, ``training.checkpoint`` and
 ``training.artifact`` the files.
@@ -21,7 +21,7 @@ from compevo_core.agents.logic_writer import EndpointWriter, FlatWriter, LogicWr
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection
-from compevo_core.agents.strategy import ReadingExecutor, StrategyExecutor
+from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
@@ -246,27 +246,3 @@ class PopulationModel(AgentEnsemble):
         """Return gates, fitness, fusion and what calibration shares, by stored name."""
         fusion = {} if self.fusion is None else add_prefix("fusion", self.fusion.state_dict())
         return super().shared_tensors() | fusion
-
-
-class ReadingModel(AgentEnsemble):
-    """Agents that read by ridges: their fitness and the fits of the logics that they play."""
-
-    def __init__(
-        self, config: RunConfig, inputs: NumericInputs, shards: AgentShards | None = None
-    ) -> None:
-        super().__init__(config, inputs, shards)
-        if self.shards.processes > 1:
-            raise ConfigError(
-                "agents without a language model are trained in one process, in which a search "
-                "takes seconds: start it without torchrun"
-            )
-        selection = FitnessSelection.for_run(config, sorted(self.scaler.mean))
-        self.selection = selection.requires_grad_(False)
-
-    def build_executor(
-        self, retriever: NewsRetriever, train_examples: Sequence[ForecastExample] = ()
-    ) -> ReadingExecutor:
-        """Return what forecasts by fits on train examples, or by those that were sealed."""
-        reader = self.find_reader(train_examples, retriever)
-        agents = range(self.config.population.agents)
-        return ReadingExecutor(self.config, agents, self.mix_AP, retriever, reader)
