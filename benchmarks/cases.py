@@ -401,7 +401,8 @@ def measure_gradients(case: Case) -> list[Row]:
 def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
     """Time the forecast phase of each day; return the gradients of the last one."""
     trainer = world.build_trainer(rewrites=False)
-    parameters = world.model.forecast_parameters()
+    model = world.model
+    parameters = [*model.adapter_parameters(), *model.head_parameters(), *model.gate_parameters()]
 
     seconds = []
     for day in (0, *range(len(world.days))):

@@ -84,12 +84,6 @@ class Experience:
         """Origin of the last window, in minutes since 1970."""
         return int(self.origin_N.max()) if len(self) else NOT_STARTED
 
-    @property
-    def scopes(self) -> list[tuple[str, int]]:
-        """Series of each window, and the steps before its origin that were unknown."""
-        entities = [self.entities[i] for i in self.entity_N]
-        return list(zip(entities, self.unknown_N.tolist(), strict=True))
-
     def join(self, *later: Self) -> Self:
         """Return this experience followed by later ones of the same series."""
         joined: dict[str, Any] = {

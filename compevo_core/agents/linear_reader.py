@@ -363,16 +363,13 @@ class FittedReader:
             # On the last block of a fit on those before it: a block in the middle has test data on
             # both sides, which makes drifting numbers look good.
             missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
-            is_last_N, is_before_N = (
-                rows_N & is_read_N & self.is_known_N for rows_N in self.blocks[-1]
-            )
-            error, error_with_numbers = (
-                measure_later(
-                    _join_columns(of, len(names)), missed_NH, is_before_N, is_last_N
-                ).min()
-                for of in (columns, with_numbers)
-            )
-            if error_with_numbers >= error:
+            is_last_N, is_before_N = (of & is_read_N & self.is_known_N for of in self.blocks[-1])
+
+            def measure(blocks: Sequence[_Columns]) -> float:
+                x_NK = _join_columns(blocks, len(names))
+                return float(measure_later(x_NK, missed_NH, is_before_N, is_last_N).min())
+
+            if measure(with_numbers) >= measure(columns):
                 keys_F, mean_F = np.zeros_like(keys_F), np.zeros_like(mean_F)
                 with_numbers = columns
         return Design(
@@ -403,7 +400,7 @@ class FittedReader:
 
 
 def _join_columns(blocks: Sequence[_Columns], count: int) -> FloatArray:
-    """Return the values of all blocks for so many windows, (N, K); K is 0 without a block."""
+    """Return the values of all blocks side by side, (N, K); K is 0 without a block."""
     return np.concatenate([np.empty((count, 0)), *(x_NK for _, _, x_NK in blocks)], axis=1)
 
 

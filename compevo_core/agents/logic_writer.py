@@ -193,7 +193,7 @@ class LogicWriter:
         return gathered_AD
 
     def _propose_texts(self, read: Sequence[Sequence[tuple[str, bool]]]) -> Proposal:
-        """Return a proposal of texts that no policy sampled, each with whether it is a fallback."""
+        """Return a proposal of texts that no policy sampled, with whether each is a fallback."""
         groups, is_empty_AG = _split_groups(read, self.population.backbone.device)
         candidates = [group[0] for group in groups]
         candidate_AD = self.encode([self._tokenize(text) for text in candidates])

@@ -277,7 +277,7 @@ class SlotDraws:
     def draw(
         self, count: int, logic: str, peers: Sequence[str], generator: "torch.Generator"
     ) -> list[str]:
-        """Return so many sentences for an agent, the first crossed with its logic and a peer's."""
+        """Return new sentences for an agent, the first crossed with its logic and a peer's."""
         import torch  # a table of logics is read where none is installed
 
         def choose(below: int) -> int:

@@ -56,7 +56,7 @@ class NumericInputs:
         mean_C = known_NC.mean(0).filled(0.0)
         spread_C = known_NC.std(0).filled(0.0)
 
-        # Where there is one base model, or base models never differ, any spread will do.
+        # The spread is 1 for one base model, and for base models that never differ.
         spread = 0.0
         if priors_NPH.shape[1] > 1 and len(priors_NPH):
             scale_N = np.array([space.scaler.std[view.entity] for view in views])

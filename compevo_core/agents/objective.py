@@ -86,7 +86,7 @@ def weigh_own_steps(member: MemberConfig, entity: str, horizon: int) -> FloatArr
 def diversity_loss(candidate_AD: Tensor) -> Tensor:
     """Return L_div, the sum of cosine similarities over all pairs of candidates (Eq. 16, C.2).
 
-    Of the candidates (decision 03-rounds): after the fusion it would counteract the exchange.
+    It is taken before the fusion, whose exchange it would counteract (decision 03-rounds).
     """
     unit_AD = torch.nn.functional.normalize(candidate_AD, dim=-1)
     return (unit_AD @ unit_AD.T).triu(diagonal=1).sum()

@@ -206,7 +206,8 @@ class PopulationWeights:
 
         spans = split_evenly(experience.truth_NH.shape[1], self.config.selection.parts)
         forecasts = experience.agents_NAH, experience.mixture_NH, experience.truth_NH
-        for scope, agents_AH, mixture_H, truth_H in zip(experience.scopes, *forecasts, strict=True):
+        for n, (agents_AH, mixture_H, truth_H) in enumerate(zip(*forecasts, strict=True)):
+            scope = experience.entities[experience.entity_N[n]], int(experience.unknown_N[n])
             for part, span in enumerate(spans):
                 measured = span.start + np.flatnonzero(np.isfinite(truth_H[span]))
                 if measured.size:

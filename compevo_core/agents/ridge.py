@@ -70,7 +70,7 @@ def fit_ridge(
         rows_N = blocks[block][0] & usable_N
         return _sum_errors(y_NH[rows_N], x_NK[rows_N] @ weights_PKH)
 
-    # Behind the last penalty zero is predicted.
+    # The position after the last penalty predicts zero.
     zero_1KH = np.zeros((1, x_NK.shape[1], y_NH.shape[1]))
     total_P, held_out = np.zeros(len(penalties) + 1), []
     for block, chosen in enumerate(_choose_penalties(len(blocks), solve, measure)):
@@ -128,7 +128,7 @@ def _choose_penalties(
     leave_out: Callable[[int, int], FloatArray],
     measure: Callable[[int, FloatArray], FloatArray],
 ) -> list[int]:
-    """Return the position of each block's penalty; the one behind the last predicts zero.
+    """Return the position of each block's penalty; the one after the last predicts zero.
 
     ``measure`` gives the errors on a block by penalty, and last of predicting zero. A block never
     judges its own penalty: its errors count only in the choice for others.

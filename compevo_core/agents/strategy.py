@@ -182,7 +182,7 @@ class StrategyExecutor(ReadingExecutor):
         With ``adds_no_news`` a last one is under the first logic, without news. What the logics of
         a window share is read once. There is no dropout: logics would be credited with its noise.
         """
-        parts = []
+        values, n_unparsed, n_cut = [], 0, 0
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
             part = examples[start : start + size]
@@ -193,13 +193,10 @@ class StrategyExecutor(ReadingExecutor):
 
             agents, _, horizon = decoded.values_ABH.shape
             values_ABGH = decoded.values_ABH.reshape(agents, len(part), -1, horizon)
-            parts.append(dataclasses.replace(decoded, values_ABH=values_ABGH.transpose(1, 2)))
-        return BatchForecasts(
-            torch.cat([part.values_ABH for part in parts], 2),
-            sum(part.token_loss_A for part in parts),
-            sum(part.n_unparsed for part in parts),
-            sum(part.n_cut for part in parts),
-        )
+            values.append(values_ABGH.transpose(1, 2))
+            n_unparsed += decoded.n_unparsed
+            n_cut += decoded.n_cut
+        return BatchForecasts(torch.cat(values, 2), decoded.token_loss_A, n_unparsed, n_cut)
 
     @torch.no_grad()
     def centre_readout(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> None:

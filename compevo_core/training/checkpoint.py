@@ -233,10 +233,10 @@ def save_checkpoint(
 def load_newest_checkpoint(
     root: Path, shards: AgentShards, start: int = 0, *, most_rounds: int | None = None
 ) -> Checkpoint | None:
-    """Return the newest intact checkpoint, or None; others are logged and passed over.
+    """Return the newest intact checkpoint, or None; the ones that are passed over are logged.
 
-    Those are damaged ones, ones of an earlier start than ``start``, and ones with more than
-    ``most_rounds`` rounds. The first process checks the files, and all open the one that it chose.
+    They are damaged, belong to an earlier start than ``start``, or have more than ``most_rounds``
+    rounds. The first process checks the files, and all open the one that it chose.
     """
     name = None
     for folder in _list_newest_first(root) if shards.is_first else ():

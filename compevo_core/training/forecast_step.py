@@ -51,9 +51,7 @@ class _MicroBatch:
     played: AgentReadings  # by the logics that they play
     trained: AgentReadings  # in the training pass: of some windows other news, or none
     windows: int  # of the whole round
-    answers: (
-        int  # windows of the whole round with a complete truth, the only ones that teach answers
-    )
+    answers: int  # of the whole round: windows with a complete truth, as only they teach answers
     round_number: int
 
     @property

@@ -202,10 +202,6 @@ class PopulationModel(AgentEnsemble):
         """Return interaction scores, fusion gates and soft prompt, which L_pg trains."""
         return [] if self.fusion is None else list(self.fusion.parameters())
 
-    def forecast_parameters(self) -> list[nn.Parameter]:
-        """Return what L_pred trains: forecast adapters, numeric tokens and read-out, gates."""
-        return [*self.adapter_parameters(), *self.head_parameters(), *self.gate_parameters()]
-
     def policy_parameters(self) -> list[nn.Parameter]:
         """Return what L_pg trains: logic adapters and the fusion's parameters."""
         return [*self.policy_adapter_parameters(), *self.fusion_parameters()]

@@ -202,14 +202,10 @@ _READ_BY_RIDGE = 0.1  # by one logic, independent of layers
 class Work(StrEnum):
     """What a run spends its time on."""
 
-    TRAINING = "training"
-    """a round that only trains the forecasts"""
-    REWRITING = "rewriting"
-    """a round that rewrites the logics as well"""
-    VALIDATION = "validation"
-    """one measurement of the validation windows"""
-    CALIBRATION = "calibration"
-    """what is fitted on validation after the last round"""
+    TRAINING = "training"  # a round that only trains the forecasts
+    REWRITING = "rewriting"  # a round that rewrites the logics as well
+    VALIDATION = "validation"  # one measurement of the validation windows
+    CALIBRATION = "calibration"  # what is fitted on validation after the last round
 
 
 _REMEMBERED = {Work.TRAINING: 60, Work.REWRITING: 4, Work.VALIDATION: 4}

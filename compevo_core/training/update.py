@@ -199,7 +199,7 @@ class PolicyStep:
             for row in range(len(self.shards.local_agents))
         ]
         terms_AK = self.shards.all_gather(torch.tensor(terms, dtype=torch.float64), "policy terms")
-        # Not the loss is checked, as clipping can hide an infinite ratio.
+        # Checked instead of the loss, as clipping can hide an infinite ratio.
         require_finite("L_pg", terms_AK[:, 0], round_number)
 
         # Gathered first, so that the shared fusion gets the same gradient on every process; only

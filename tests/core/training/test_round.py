@@ -380,7 +380,7 @@ def fill(parameters):
 
 @pytest.mark.parametrize("limit", [1.0, 1e9, 0.0])
 def test_clipping_is_torchs(model, limit):
-    groups = [model.forecast_parameters(), model.policy_parameters()]
+    groups = [model.adapter_parameters() + model.gate_parameters(), model.policy_parameters()]
     parameters = [parameter for group in groups for parameter in group]
     for group in groups:
         fill(group)
@@ -397,7 +397,7 @@ def test_clipping_is_torchs(model, limit):
 
 
 def test_a_non_finite_gradient_is_traced(model):
-    group = model.forecast_parameters()
+    group = model.adapter_parameters() + model.gate_parameters()
     fill(group)
     group[0].grad[1, 0, 0] = float("inf")
     with pytest.raises(NonFiniteLoss, match=r"round 7 for agent\(s\) \[1\]"):

@@ -127,8 +127,7 @@ def test_the_best_validated_round_is_sealed(errors, chosen, tmp_path, monkeypatc
     summary = run_here(tmp_path, run__rounds=4, **changes)
 
     # Untrained agents, which are a candidate too, validate as their prior.
-    ((error, prior_error),) = untrained
-    assert error == pytest.approx(prior_error, rel=1e-6)
+    assert untrained[0][0] == pytest.approx(untrained[0][1], rel=1e-6)
     assert (summary["chosen_round"], summary["val_mae_scaled"]) == (chosen, min(errors))
 
     best = tmp_path / "best" / f"round_{chosen:06d}"
