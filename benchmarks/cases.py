@@ -401,7 +401,8 @@ def measure_gradients(case: Case) -> list[Row]:
 def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
     """Time the forecast phase of each day; return the gradients of the last one."""
     trainer = world.build_trainer(rewrites=False)
-    parameters = world.model.forecast_parameters()
+    model = world.model
+    parameters = [*model.adapter_parameters(), *model.head_parameters(), *model.gate_parameters()]
 
     seconds = []
     for day in (0, *range(len(world.days))):
@@ -506,10 +507,7 @@ def measure_token(case: Case) -> list[Row]:
 def _prefill_prompts(world: World) -> PrefillCache:
     """Read the prompts that each agent writes its logics by."""
     tokenizer = world.model.backbone.tokenizer
-    prompts = [
-        fit_logic_prompt(world.observe(), agent, world.config, tokenizer)[0]
-        for agent in range(world.config.population.agents)
-    ]
+    prompts = [fit_logic_prompt(seen, world.config, tokenizer)[0] for seen in world.observe()]
     population = world.model.population
     return population.prefill(population.pack([[PromptGroup(ids)] for ids in prompts]))
 

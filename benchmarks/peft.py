@@ -442,7 +442,7 @@ class PeftRound:
 
     def _tokenize_logic_prompt(self, agent: int, replay: Replay) -> Tensor:
         tokenizer = self.backbone.tokenizer
-        ids, _ = fit_logic_prompt(replay.observation, agent, self.config, tokenizer)
+        ids, _ = fit_logic_prompt(replay.observed[agent], self.config, tokenizer)
         return self._to_ids(ids)
 
     def _to_ids(self, tokens: Sequence[int]) -> Tensor:

@@ -12,7 +12,7 @@ from compevo_core.errors import CheckpointMismatch, CompEvoError, DataError
 from compevo_core.paper.changes import FULL_METHOD, find_variant, list_changes
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.checkpoint import (
-    _LATER_ALONE,
+    _LATER_SETTINGS,
     TrainState,
     hash_stage,
     load_newest_checkpoint,
@@ -144,7 +144,7 @@ def test_a_continued_run_resumes_from_its_folder(stages, tmp_path):
 def test_later_settings_of_a_stage_exist():
     # A name that is none would leave its successor out, and equal stages would be trained apart.
     known = {name for name, _ in iterate_settings()}
-    later = {f"{section}.{name}" for section, names in _LATER_ALONE.items() for name in names}
+    later = {f"{section}.{name}" for section, names in _LATER_SETTINGS.items() for name in names}
     assert later <= known
     config = tiny(evolution__form="slots", evolution__flat_share=0.5)
     crossed = config.with_overrides({"evolution.cross_share": 0.5})

@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 from compevo_core.errors import ConfigError, LeakageError
 from compevo_core.paper.changes import find_variant
 from compevo_core.training import loop
-from compevo_core.training.calibration import ValidationErrors
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
@@ -95,14 +94,14 @@ def test_the_best_validated_round_is_sealed(errors, chosen, tmp_path, monkeypatc
     def made_up(*arguments):
         if not untrained:
             untrained.append(measure(*arguments))
-        return ValidationErrors(next(measured), 1.0)
+        return next(measured), 1.0
 
     monkeypatch.setattr(loop, "measure_validation", made_up)
     changes = {"run__validate_every": 2, "evolution__every": 4}
     summary = run_here(tmp_path, run__rounds=4, **changes)
 
     # Untrained agents, which are a candidate too, validate as their prior.
-    assert untrained[0].aggregate == pytest.approx(untrained[0].prior, rel=1e-6)
+    assert untrained[0][0] == pytest.approx(untrained[0][1], rel=1e-6)
     assert (summary["chosen_round"], summary["val_mae_scaled"]) == (chosen, min(errors))
 
     best = tmp_path / "best" / f"round_{chosen:06d}"
