@@ -100,7 +100,7 @@ class Baseline(ABC):
 
     @classmethod
     def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
-        """Return what :meth:`_to_files` told of; its files are in the folder."""
+        """Return what :meth:`_to_files` described; its files are in the folder."""
         return cls()
 
 

@@ -392,7 +392,7 @@ def _describe_week(view: WindowView, is_log: bool) -> tuple[FloatArray, FloatArr
 
 
 def _fit_absolute(x_RF: FloatArray, y_R: FloatArray) -> FloatArray:
-    """Return the weights (F,) of least absolute errors, by least squares weighted anew."""
+    """Return the weights (F,) of least absolute errors, by reweighted least squares."""
     size_F = np.sqrt((x_RF**2).mean(axis=0)) + _LEAST_RANGE
     z_RF = x_RF / size_F
     weight_R = np.ones(len(y_R))
@@ -442,11 +442,11 @@ def _go_on(known_T: FloatArray, season: int, horizon: int, form: Form) -> FloatA
 def _take_off_long(known_T: FloatArray, season: int) -> tuple[FloatArray, FloatArray, int]:
     """Return values without the mean shape of a long season, that shape (S,), what season is left.
 
-    The shape goes on with the first step after the values.
+    The shape continues with the first step after the values.
     """
     if season <= MOST_SEASON_STEPS or len(known_T) < 2 * season:
         return known_T, np.zeros(1), season if season <= MOST_SEASON_STEPS else 1
-    # By place before the end; the newest seasons alone where there are many.
+    # By place before the end; only the newest seasons where there are many.
     whole = known_T[len(known_T) % season :].reshape(-1, season)[-_SHAPE_SEASONS:]
     shape_S = whole.mean(axis=0) - whole.mean()
     return known_T - np.resize(shape_S[::-1], len(known_T))[::-1], shape_S, 1

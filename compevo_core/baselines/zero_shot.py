@@ -59,7 +59,7 @@ def _load_once(name_or_path: str) -> tuple[MedianForecast, str]:
     weights = sorted(folder.glob("*.safetensors"))
     if not (folder / "config.json").is_file() or not weights:
         raise ConfigError(
-            f"{name_or_path} holds no config.json with *.safetensors beside it; give the folder of "
+            f"{name_or_path} holds no config.json with *.safetensors; give the folder of "
             "a time series model"
         )
 
@@ -116,14 +116,14 @@ def _load_chronos(folder: Path) -> MedianForecast:
         folder, device_map="cpu", dtype="float32", use_safetensors=True
     )
     # One series a window: windows of a batch must not read each other. Bolt never does.
-    alone = {"cross_learning": False} if isinstance(pipeline, Chronos2Pipeline) else {}
+    separate = {"cross_learning": False} if isinstance(pipeline, Chronos2Pipeline) else {}
 
     def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
         import torch
 
         # The median is the forecast that the mean absolute error asks for.
         quantiles, _ = pipeline.predict_quantiles(
-            list(x_NL), prediction_length=horizon, quantile_levels=[_MEDIAN], **alone
+            list(x_NL), prediction_length=horizon, quantile_levels=[_MEDIAN], **separate
         )
         return torch.stack([window.reshape(horizon) for window in quantiles])
 

@@ -82,7 +82,7 @@ def is_code(value: str, by: str) -> pl.Expr:
 def describe_new_faults(
     name: str, rows: pl.DataFrame, step: timedelta, since: datetime
 ) -> list[str]:
-    """Return what :func:`describe_faults` says of rows, and not of those before an instant."""
+    """Return the sentences of :func:`describe_faults` that rows before an instant do not give."""
     faults = describe_faults(name, rows, step)
     known = describe_faults(name, rows.filter(pl.col("start_utc") < since), step) if faults else []
     return [fault for fault in faults if fault not in known]
@@ -177,7 +177,7 @@ def _describe_far(known: pl.DataFrame, step: timedelta) -> str:
         return ""
     return (
         f"{far.height:,} value(s) are far from the others, first {far['value'][0]:,.10g} at "
-        f"{_say(far, 0)}, where half of all lie between {below:,g} and {above:,g}; if they are not "
+        f"{_say(far, 0)}, where half of all are between {below:,g} and {above:,g}; if they are not "
         "measurements, empty their cells"
     )
 
@@ -193,7 +193,7 @@ def _stretch(distances: FloatArray) -> float:
 
 
 def _is_sparse(values: pl.Series) -> bool:
-    """Whether many values are zero, and the others begin beside it: a filler is far from them."""
+    """Whether many values are zero, and the others begin next to it: a filler is far from them."""
     lowest = values.unique().sort().head(3).to_list()
     is_beside = len(lowest) == 3 and lowest[1] <= _JUMPS * (lowest[2] - lowest[1])
     return lowest[0] == 0 and is_beside and cast(float, (values == 0).mean()) >= _SPARSE

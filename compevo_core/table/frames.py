@@ -404,7 +404,7 @@ def find_ends(
 
 
 def find_current_ends(rows: pl.DataFrame, form: TableForm, horizon: int) -> dict[str, datetime]:
-    """Return the end of each series that goes on; see :func:`select_going_on`."""
+    """Return the end of each series that continues; see :func:`select_going_on`."""
     step = form.clock.step
     ends = find_ends(rows, step, form.clock.place_zone, form.closed)
     return select_going_on(ends, horizon, step)

@@ -1,4 +1,4 @@
-"""Stamps of a user's table: their clock and step, the grid that they lie on, and the way back.
+"""Stamps of a user's table: their clock and step, their grid, and the way back.
 
 What belongs here: types of stamps, zones, months, the usual distance. What does not: texts
 (``table.text_stamps``), other columns (``table.frames``), arithmetic of steps (``data.steps``).
@@ -54,12 +54,12 @@ class DateOffset(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clock:
-    """How the stamps of a table lie on a grid of equal steps, days of a zone, or months."""
+    """How the stamps of a table follow a grid of equal steps, days of a zone, or months."""
 
     step: timedelta  # of months the mean one
     zone: str = ""  # of the stamps; empty: they have none, and are read as UTC
     is_date: bool = False  # stamps are days, not instants
-    by_day: bool = False  # steps follow the days of the zone, whatever their length
+    by_day: bool = False  # steps follow the days of the zone, of any length
     day: int = 1  # of the month, on which stamps of months are; 31: the last, as their step ends
 
     @classmethod
@@ -104,7 +104,7 @@ class Clock:
         """Return the start of each stamp's step on the grid.
 
         A month's day may be moved by a weekend, and its last one by holidays as well. DataError if
-        a stamp lies on another day of the month than the others, or in a month where no step
+        a stamp is on another day of the month than the others, or in a month where no step
         begins.
         """
         local = self.locate(instants)
@@ -225,7 +225,7 @@ def settle(stamps: pl.Series, step: timedelta, *, are_ends: bool = False) -> pl.
     """Return stamps without the seconds of a logger's delay, up to a twentieth of a step.
 
     The last second, or minute, of every step, as 23:59:59, stands for the step, of which it is the
-    end where ``are_ends``. Unchanged where any is further from a step: they lie on another grid, or
+    end where ``are_ends``. Unchanged where any is further from a step: they are on another grid, or
     on none.
     """
     room, every = _MOST_LATE * step, f"{step // timedelta(microseconds=1)}us"
