@@ -213,16 +213,8 @@ class Forecaster:
         """
         known = self._know(df, future, news)
         form = known.form
-        read = {
-            form.series,
-            form.time,
-            form.value,
-            *form.ahead,
-            form.known_at,
-            *form.past,
-            *form.static,
-            self.text,
-        }
+        single = (form.series, form.time, form.value, form.known_at, self.text)
+        read = {*single, *form.ahead, *form.past, *form.static}
         if ignored := [name for name in to_polars(df, form.time)[1].columns if name not in read]:
             warnings.warn(
                 f"columns that are not read: {', '.join(map(repr, ignored))}; name them by ahead, "

@@ -32,16 +32,17 @@ _SHORT_MONTH = timedelta(days=27)
 _LAST = 31  # as a day of the month: its last one
 _FRIDAY = 5
 _MOST_MOVED = 3  # days from one that is free to the next working day, such as over Easter
-_ALIASES = {
-    **dict.fromkeys(("min", "t", "minute", "minutes"), "1min"),
-    **dict.fromkeys(("h", "bh", "hour", "hours", "hourly"), "1h"),
-    **dict.fromkeys(("d", "b", "c", "day", "days", "daily"), "1d"),
-    **dict.fromkeys(("w", "week", "weekly"), "1w"),
-    **dict.fromkeys(("M", "ms", "me", "bms", "bme", "month", "monthly"), "1mo"),
-    **dict.fromkeys(("q", "qs", "qe", "bqs", "bqe", "quarter", "quarterly"), "3mo"),
-    **dict.fromkeys(("y", "ys", "ye", "a", "as", "bys", "bye", "year", "yearly"), "12mo"),
+_NAMES_OF_STEPS = {
+    "1min": ("min", "t", "minute", "minutes"),
+    "1h": ("h", "bh", "hour", "hours", "hourly"),
+    "1d": ("d", "b", "c", "day", "days", "daily"),
+    "1w": ("w", "week", "weekly"),
+    "1mo": ("M", "ms", "me", "bms", "bme", "month", "monthly"),
+    "3mo": ("q", "qs", "qe", "bqs", "bqe", "quarter", "quarterly"),
+    "12mo": ("y", "ys", "ye", "a", "as", "bys", "bye", "year", "yearly"),
 }
 """Names of steps in pandas and Nixtla; a lone m is a minute to some and a month to others."""
+_ALIASES = {name: step for step, names in _NAMES_OF_STEPS.items() for name in names}
 
 
 class DateOffset(Protocol):
