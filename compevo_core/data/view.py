@@ -21,7 +21,7 @@ import numpy as np
 
 from compevo_core.data.arrays import FloatArray, IntArray
 from compevo_core.data.calendar import Calendar
-from compevo_core.data.steps import shift
+from compevo_core.data.steps import DAY, shift
 from compevo_core.errors import DataError
 
 DEFAULT_STEPS = 48
@@ -181,7 +181,7 @@ def find_known_before(origin_utc: datetime, information_until: datetime) -> date
 
 def count_season_steps(step: timedelta) -> int:
     """Return the steps of one season: a day below daily grids, else one step."""
-    return max(1, timedelta(days=1) // step)
+    return max(1, DAY // step)
 
 
 def find_season(step: timedelta, shown: int = 0) -> int:
@@ -191,10 +191,9 @@ def find_season(step: timedelta, shown: int = 0) -> int:
     """
     if shown:
         return shown
-    day = timedelta(days=1)
-    if step < day:
-        return day // step
-    return 7 if step == day else max(1, round(timedelta(days=365.25) / step))
+    if step < DAY:
+        return DAY // step
+    return 7 if step == DAY else max(1, round(timedelta(days=365.25) / step))
 
 
 @dataclass(frozen=True, slots=True)

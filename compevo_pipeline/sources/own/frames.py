@@ -5,7 +5,7 @@ of one was known, which words keep an article. What does not: what a cell is
 (``compevo_core.table``), gaps between rows (``data.series``), GDELT's format (``sources.gdelt``).
 
 What can be decided is repaired and counted: equal duplicates, another order of rows, units in
-cells. Anything else is an error that names its row. Articles belong to their data set alone: their
+cells. Anything else is an error that names its row. Articles belong to their data set only: their
 publisher and their ids name it.
 """
 
@@ -581,7 +581,7 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame
 
 
 def claim_articles(frame: pl.DataFrame, declaration: Declaration) -> pl.DataFrame:
-    """Return the articles that the declared words keep, as articles of this data set alone."""
+    """Return the articles that the declared words keep, as articles of this data set."""
     if declaration.news.keywords:
         frame = frame.filter(holds_word(declaration.news.keywords))
 

@@ -320,8 +320,14 @@ def test_masked_targets_are_left_out_of_the_shape():
 
 
 def test_what_was_not_in_train_is_refused():
-    with pytest.raises(DataError, match="of SA1 has"):
+    with pytest.raises(DataError, match="belongs to SA1"):
         train_on_waves().predict([make_window(5, entity="SA1").view])
+    half = {"x": np.ones(12), "y": np.ones(12), "horizon": 12}
+    fitted = Theta.fit(make_set([make_window(i, **half) for i in range(2)]))
+    day = make_window(5).view
+    later = make_window(5, origin=day.origin_utc + 24 * day.step, **half).view
+    with pytest.raises(DataError, match="of NSW1 has a value at 07:00"):
+        fitted.predict([later])
     with pytest.raises(LeakageError):
         Theta.fit(make_set([make_window(0, split="test")]))
 

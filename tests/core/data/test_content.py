@@ -89,6 +89,7 @@ def test_fillers_of_counts_and_weeks_are_described(filler, step):
     [
         (lambda load: load * 1000, "1000 times as high; if their unit changed"),
         (lambda load: np.roll(load, 2), "to those 2 step(s) before; if stamps were moved"),
+        (lambda load: np.roll(load, -3), "to those 3 step(s) after; if stamps were moved"),
         (lambda load: load[::-1], "known values have changed; the newer ones count"),
         (lambda load: load + 1e-7, ""),
         (lambda load: np.where(np.arange(len(load)) % 3, load, 5.0), ""),
