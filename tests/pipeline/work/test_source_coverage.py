@@ -59,15 +59,6 @@ def test_values_are_counted_by_the_markets_clock(workspace, mode, days):
     assert march["absent"] == march["expected"] - march["stored"]
 
 
-def test_weekends_are_no_slots_of_rates(workspace):
-    days = [FIRST.replace(hour=0) + i * DAY for i in range(5)]  # Thursday to Monday
-    frame = make_series([1.0] * 5, first=days[0], step=DAY, series_id="ECB/AUD")
-    is_weekday = pl.col("start_utc").dt.weekday() < 6
-    workspace.series_store().write("exchange", frame.filter(is_weekday))
-    counts = measure_coverage(workspace).filter(source="exchange: ECB")
-    assert counts.select(pl.col("expected", "stored").sum()).row(0) == (3, 3)
-
-
 @pytest.mark.parametrize(
     ("mode", "months"), [("archive", {}), ("live", {"2026-02": True, "2026-03": False})]
 )
