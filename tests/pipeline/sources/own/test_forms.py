@@ -189,16 +189,16 @@ OTHER_DAYS = [f"{t:%Y-%m-%d},1" for t in DAYS[:150]] + [f"{t:%d/%m/%Y},1" for t 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv.bz2", bz2.compress(b"a,b"), "packed, and not as gzip or zip: unpack it"),
-        ("a.txt", b"stamp load\n2024-01-01 5\n", "separate cells by a comma, semicolon, tab"),
-        ("a.csv", b"day,load\n2024-01-01,1,5\n", r"line 2: 3 cells, not 2.*correct the line"),
+        ("a.csv.bz2", bz2.compress(b"a,b"), "packed.*: unpack it"),
+        ("a.txt", b"stamp load\n2024-01-01 5\n", "separate cells by a comma"),
+        ("a.csv", b"day,load\n2024-01-01,1,5\n", "line 2: 3 cells.*correct"),
         ("a.csv", b"<!doctype html>\n<html>", "a web page"),
         ("a.csv", "Время,load\n2024-01-01,1\n".encode("cp1251"), "UTF-8"),
         ("a.csv", "stamp,load\n2024-01-01,1\n2024-01-02,2\n2024-01-0", "line 4: 1 cells"),
         ("a.ndjson", b"[1, 2", "a.ndjson"),
         ("a.json", b'{"a": [1], "b": [2, 3]}', "a.json"),
-        ("a.csv", write("date,hour,load", ODD_HOURS), r"row 502, .*'hour': '2A'.*number the parts"),
-        ("a.csv", write("date,sold", OTHER_DAYS), r"row 152.*'31/05/2023'.*most stamps fit %Y-%m"),
+        ("a.csv", write("date,hour,load", ODD_HOURS), "row 502, .*'hour': '2A'.*number"),
+        ("a.csv", write("date,sold", OTHER_DAYS), "row 152.*'31/05/2023'.*%Y-%m-%d"),
     ],
 )
 def test_what_is_no_table_is_refused_with_the_remedy(name, content, message):
