@@ -126,14 +126,6 @@ def test_rows_of_a_mistyped_year_go(store):
     assert values(store) == [1.0, 2.0, 3.0]
 
 
-def test_a_shorter_file_takes_nothing_away(store):
-    whole = labelled(series(values=(1.0, 2.0, 3.0)), "a.csv")
-    store.write("electricity", whole)
-    report = store.write("electricity", whole.head(1))
-    assert (report.removed, report.absent, report.files_written) == (0, 2, 0)
-    assert store.read("electricity").height == 3
-
-
 HOUR = timedelta(hours=1)
 WHOLE = tuple(float(value) for value in range(100, 120))
 CUT = (100.0, 150.0)  # the first rows, one of them revised
@@ -188,21 +180,21 @@ def test_a_file_in_another_unit_or_shifted_waits(tmp_path, factor, lag):
     assert write(store, moved, HOUR).waiting >= 55
 
 
-def test_small_or_few_changes_are_revisions(stored):
-    near = [1.01 * value for value in WHOLE]
-    assert write(stored, near, HOUR).changed == 20
-    assert write(stored, [*(2 * value for value in near[:10]), *near[10:]], 2 * HOUR).changed == 10
-
-
-def test_few_changes_are_applied_at_once(stored):
+def test_small_or_few_changes_are_applied_at_once(stored):
     revised = (*WHOLE[:17], 1.0, 2.0, 3.0)
     assert write(stored, revised, HOUR).changed == 3
     changes = stored.read_changes("electricity")
     assert changes["before"].to_list() == [117.0, 118.0, 119.0]
     assert changes["after"].to_list() == [1.0, 2.0, 3.0]
     assert changes["fetched_at"].unique().to_list() == [FETCHED + HOUR]
-    assert write(stored, revised[:3], 2 * HOUR).absent == 17
+    shorter = write(stored, revised[:3], 2 * HOUR)
+    assert (shorter.removed, shorter.absent, shorter.files_written) == (0, 17, 0)
     assert kinds(stored) == {"changed": 3}
+
+    # Any number of small ones, or one half of the values.
+    near = [1.01 * value for value in WHOLE]
+    assert write(stored, near, 3 * HOUR).changed == 20
+    assert write(stored, [*(2 * value for value in near[:10]), *near[10:]], 4 * HOUR).changed == 10
 
 
 @pytest.mark.parametrize("kind", ["unit", "cut"])
