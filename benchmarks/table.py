@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.rows import LIBRARIES, RESULTS, Row, read_rows
 from compevo_core.paper.report.markdown import replace_between
-from compevo_core.paper.report.published import EFFICIENCY, find_published
+from compevo_core.paper.report.paper_tables import EFFICIENCY, find_published
 from compevo_core.report.tables import Table, method_name, tabulate
 
 Columns = Mapping[str, Callable[[Row], str]]

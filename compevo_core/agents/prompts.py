@@ -2,7 +2,7 @@
 
 What belongs here: wording, layout, the cleaning of untrusted text, tokens of prompts and the ids
 at which generation stops. What does not: what is cut from a prompt that is too long (the decoders,
-``agents.observation``), the judge's template (``paper.lud_judges``).
+``agents.observation``), the judge's template (``paper.lud``).
 
 News is data, never an instruction: control characters and special tokens are removed from it, and
 from logics, which a model wrote. A forecast prompt begins with the part that all logics of a window

@@ -18,9 +18,9 @@ from compevo_core.paper.as_published import (
     configure_method,
     render_series,
 )
+from compevo_core.paper.changes import LEAST_DISTANCE, lend_news
 from compevo_core.paper.declared import STANDARD
-from compevo_core.paper.method import FitInputs
-from compevo_core.paper.news_changes import LEAST_DISTANCE, lend_news
+from compevo_core.paper.method_table import FitInputs
 from tests.support.answers import pad_rows
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_backbone import build_backbone

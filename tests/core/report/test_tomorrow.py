@@ -15,9 +15,8 @@ from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.window import WindowSet
 from compevo_core.forecast.explain import explain, list_effects
 from compevo_core.forecast.issued import IssuedForecast, write_issued
-from compevo_core.paper.report.inputs import TrainingRun
+from compevo_core.paper.report.inputs import TrainingRun, empty_rows
 from compevo_core.paper.report.page import research_environment
-from compevo_core.paper.report.rows import empty_rows
 from compevo_core.report import forecast_page
 from compevo_core.report.forecast_page import chart_series, list_legend
 from compevo_core.report.tomorrow import (

@@ -26,7 +26,10 @@ from compevo_core.paper.report.evidence_tables import (
     text_table,
 )
 from compevo_core.paper.report.figures import THIRD, Line, get_figure, plot_lines
-from compevo_core.paper.report.mechanism import (
+from compevo_core.paper.report.inputs import collect_scores
+from compevo_core.paper.report.paper_tables import show_curves
+from compevo_core.paper.report.result_tables import show_panel
+from compevo_core.paper.report.run_sections import (
     GROUPS,
     find_limits,
     list_groups,
@@ -37,9 +40,6 @@ from compevo_core.paper.report.mechanism import (
     shift_table,
     topics_table,
 )
-from compevo_core.paper.report.paper_tables import show_curves
-from compevo_core.paper.report.result_tables import show_panel
-from compevo_core.paper.report.rows import collect_scores
 from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.report.charts import MOST_STEPS, TimeLine, draw_chart
 from tests.support.report_samples import (
