@@ -728,13 +728,13 @@ def refuse_implausible(
     It must be within ``MOST_SPREADS`` of the nearer one of yesterday and the same time last week,
     and of the published forecast, by the mean distance over its steps. ``series`` are by id.
     """
+    finite = forecast.rows.group_by("entity").agg(pl.col("value").is_finite().all())
+    is_finite = dict(finite.iter_rows())
     for view in views:
         values_H = forecast.select_points(view.entity)[METHOD]
         grid = series[view.series_id]
-        known_end, week = (
-            locate_origin(grid, view.origin_utc) - view.unknown_steps,
-            count_week(view),
-        )
+        known_end = locate_origin(grid, view.origin_utc) - view.unknown_steps
+        week = count_week(view)
         # The spread of the newest week, or of as many steps as a view has if a week has fewer.
         known = grid.filled[max(0, known_end - max(week, view.lookback)) : known_end]
         level = float(np.nanmean(known))
@@ -747,9 +747,8 @@ def refuse_implausible(
         far = float(np.abs(values_H - published).mean()) / spread
 
         low, high = rules.variables.get(view.variable, UNBOUNDED).bounds
-        rows = forecast.rows.filter(pl.col("entity") == view.entity)
         problem = ""
-        if not rows["value"].is_finite().all():
+        if not is_finite[view.entity]:
             problem = "holds values that are not numbers"
         elif not (low <= values_H.min() and values_H.max() <= high):
             problem = f"leaves the bounds of {view.variable}, {low:g} to {high:g}"
