@@ -355,7 +355,10 @@ def build_windows(
     # Folds divide the time of all train series together, so they need every origin first.
     folds = assign_folds([w.view.origin_utc for w in cut if w.view.split == "train"])
     windows = [
-        w.change_view(fold=folds[w.view.origin_utc]) if w.view.split == "train" else w for w in cut
+        w.change_view(fold=folds[w.view.origin_utc])
+        if w.view.split == "train" and w.view.fold != folds[w.view.origin_utc]
+        else w
+        for w in cut
     ]
 
     if benchmark is not None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -248,13 +249,9 @@ def keep_bounds(views: Sequence[WindowView], values: FloatArray) -> FloatArray:
     """Return values (N, ...) in the views' units, moved into the bounds of their series."""
     if all(view.bounds == NO_BOUNDS for view in views):
         return values
-    return np.stack(
-        [
-            # np.clip wants one bound at least.
-            row if view.bounds == NO_BOUNDS else np.clip(row, *view.bounds)
-            for view, row in zip(views, values, strict=True)
-        ]
-    )
+    pairs = zip(views, values, strict=True)
+    # np.clip wants one bound at least.
+    return np.stack([row if v.bounds == NO_BOUNDS else np.clip(row, *v.bounds) for v, row in pairs])
 
 
 def require_views(views: Sequence[WindowView]) -> None:
@@ -274,7 +271,7 @@ def find_horizon(views: Sequence[WindowView]) -> int:
 
 def find_shared(views: Sequence[WindowView], field: str) -> int:
     """Return the ``lookback`` or ``horizon`` that views share; DataError if they have several."""
-    lengths = sorted({int(getattr(view, field)) for view in views}) or [DEFAULT_STEPS]
+    lengths: list[int] = sorted(set(map(attrgetter(field), views))) or [DEFAULT_STEPS]
     if len(lengths) > 1:
         raise DataError(
             f"windows of {views[0].dataset} have a {field} of {lengths[0]} and of {lengths[-1]} "

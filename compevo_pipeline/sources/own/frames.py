@@ -205,10 +205,10 @@ def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.
         _name_series(total): parts if parts == [ALL_SERIES] else [*map(_name_series, parts)]
         for total, parts in declaration.totals.items()
     }
-    if own := {*totals} & {*frame["series_id"]}:
-        raise DataError(f"{name}: the total {min(own)} is a series of its own; rename it")
     if not totals:
         return frame
+    if own := {*totals} & {*frame["series_id"].unique()}:
+        raise DataError(f"{name}: the total {min(own)} is a series of its own; rename it")
 
     sums = add_totals(frame.rename({"series_id": SERIES}), totals).rename({SERIES: "series_id"})
     sums = sums.filter(pl.col("series_id").is_in([*totals])).select("series_id", START, VALUE)

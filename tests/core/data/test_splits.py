@@ -37,7 +37,6 @@ from tests.support.window_samples import (
 )
 
 FIRST = datetime(2019, 1, 1, tzinfo=UTC)
-NEM = timedelta(hours=10)
 
 
 def make_span(split, first, last):
