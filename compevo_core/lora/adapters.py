@@ -120,7 +120,7 @@ class StackedLoraLinear(nn.Module):
 
 
 class Optimizer(torch.optim.AdamW):
-    """AdamW, which works element by element: a step moves each adapter as if it trained alone.
+    """AdamW, which works element by element: a step moves each adapter as if it trained by itself.
 
     Parameters have the adapters along their first dimension.
     """
