@@ -127,10 +127,13 @@ class _FixedLengthWriter(LogicWriter):
         self._world = world
 
     def propose(
-        self, observed: Sequence[Observation], previous_AD: Tensor, generators: Generators
+        self,
+        observed: Sequence[Observation],
+        previous_AD: Tensor,
+        *others: Sequence[torch.Generator],
     ) -> Proposal:
         """Propose as the core's writer does, and keep the samples."""
-        proposal = super().propose(observed, previous_AD, generators)
+        proposal = super().propose(observed, previous_AD, *others)
         self._world.replay = Replay(observed, proposal, previous_AD.detach())
         return proposal
 
@@ -141,15 +144,11 @@ class _RecordingExecutor(StrategyExecutor):
     world: "World"
 
     def forecast_groups(
-        self,
-        groups: Sequence[Sequence[str]],
-        examples: Sequence[ForecastExample],
-        *,
-        adds_no_news: bool = False,
+        self, groups: Sequence[Sequence[str]], examples: Sequence[ForecastExample], **options: bool
     ) -> BatchForecasts:
         """Forecast as the core's executor does, and keep the windows."""
         self.world.replay.reward_examples = list(examples)
-        return super().forecast_groups(groups, examples, adds_no_news=adds_no_news)
+        return super().forecast_groups(groups, examples, **options)
 
 
 class World:

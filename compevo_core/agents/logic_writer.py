@@ -183,7 +183,7 @@ class LogicWriter:
         """Return logic representations (A, D), the last-layer state at the final token (4.3)."""
         packed = self.population.pack([[PromptGroup(row)] for row in rows])
         with self.population.use_adapters(self._adapters):
-            return self.population.last_token_states(packed)[:, 0]
+            return self.population.read_out(packed)[:, 0, 0]
 
     @torch.no_grad()
     def encode_logics(self, logics: Sequence[str]) -> Tensor:
