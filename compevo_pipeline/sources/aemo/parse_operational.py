@@ -109,10 +109,7 @@ def parse_operational(*raws: RawFile) -> pl.DataFrame:
             days[0],
             series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
             variable=pl.when(is_actual).then(variables[0]).otherwise(variables[1]),
-            start_utc=pl.col("start_utc"),
-            value=pl.col("value"),
             unit=nem.DEMAND_UNIT,
-            flag=tables.flag_missing(pl.col("value")),
         )
         frames.append(series)
     return pl.concat(frames)

@@ -30,7 +30,6 @@ from compevo_pipeline.sources.common.articles import (
     NewsRecord,
     build_article_frame,
     is_web_address,
-    raise_if_unreadable,
 )
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import (
@@ -44,6 +43,7 @@ from compevo_pipeline.sources.common.decode import (
 GKG_COLUMNS = 27
 GKG_SUFFIXES = (".gkg.csv.zip", ".gkg.csv")
 GAL_SUFFIXES = (".gal.json.gz", ".gal.json")
+MAX_UNREADABLE_SHARE = 0.1  # of a file's records; above it the file is at fault
 MAX_BULK_BYTES = 256 * 2**20
 """Largest accepted file, unpacked; a quarter hour of GKG is about 26 MB."""
 
@@ -290,7 +290,13 @@ def _build_articles(
             "fetch the file again"
         )
     unreadable = [number for number, record in rows if record is None]
-    raise_if_unreadable(unreadable, len(rows), raw.name, expected)
+    # A few bad records are the publisher's; many mean that this parser no longer fits.
+    if len(unreadable) > MAX_UNREADABLE_SHARE * len(rows):
+        raise SchemaDrift(
+            f"{raw.name}, line {unreadable[0]}: not {expected}; {len(unreadable)} of {len(rows)} "
+            "records are unreadable, so the format changed or the file is cut: fetch it again, "
+            "then compare with the publisher's documentation"
+        )
 
     records = [record for _, record in rows if record is not None and record.title]
     frame = build_article_frame(records, raw, fetched_at)
