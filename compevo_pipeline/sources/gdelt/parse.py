@@ -17,11 +17,12 @@ import html
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import polars as pl
+from pydantic import BaseModel
 
 from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
 from compevo_pipeline.errors import Throttled
@@ -33,6 +34,8 @@ from compevo_pipeline.sources.common.articles import (
 )
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import (
+    Moment,
+    check_document,
     decode_lossy,
     gunzip,
     parse_json,
@@ -81,16 +84,24 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class _Layout(NamedTuple):
-    """Keys of one spelling of an article list; ``country`` is "" where it is not GDELT's own."""
+    """Keys of one spelling of an article; ``country`` is "" where it is not GDELT's own."""
 
-    entries: str
     seen: str
     domain: str
     country: str
 
 
-_ARTICLE_LIST = _Layout("articles", "seendate", "domain", "sourcecountry")
-_STORED_POLL = _Layout("events", "timestamp", "source_name", "")
+_ARTICLE_LIST = _Layout("seendate", "domain", "sourcecountry")
+_STORED_POLL = _Layout("timestamp", "source_name", "")
+
+
+class _ArticleList(BaseModel):
+    articles: list[Any]
+
+
+class _StoredPoll(BaseModel):
+    events: list[Any]
+    fetched_at: Moment
 
 
 def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
@@ -218,36 +229,16 @@ def _is_throttle_notice(head: str) -> bool:
 
 def _read_entries(document: object, raw: RawFile) -> tuple[list[Any], _Layout, datetime]:
     """Return the listed entries, their layout, and when they were fetched."""
-    if not isinstance(document, dict):
-        raise SchemaDrift(
-            f"{raw.name}, line 1: a JSON {type(document).__name__}, not an object with articles; "
-            "ask again"
-        )
-
     # A stored poll states its own fetch time; the archive was read much later.
-    if _STORED_POLL.entries in document:
-        layout = _STORED_POLL
-        fetched_at = _read_iso(document.get("fetched_at"))
-        if fetched_at is None:
-            raise SchemaDrift(
-                f"{raw.name}: fetched_at is {document.get('fetched_at')!r}, not a time with a "
-                "zone; the stored poll is damaged, copy it again"
-            )
-    elif document and _ARTICLE_LIST.entries not in document:
-        raise SchemaDrift(
-            f"{raw.name}, line 1: JSON with {sorted(document)[:6]} and no 'articles'; "
-            "check that the query sets mode=artlist"
-        )
+    if isinstance(document, dict) and "events" in document:
+        poll = check_document(document, raw.name, _StoredPoll)
+        entries, layout, fetched_at = poll.events, _STORED_POLL, poll.fetched_at.astimezone(UTC)
     else:
-        layout = _ARTICLE_LIST
-        fetched_at = raw.fetched_at
+        # GDELT answers {} where it has none.
+        known = {"articles": []} if document == {} else document
+        entries = check_document(known, raw.name, _ArticleList).articles
+        layout, fetched_at = _ARTICLE_LIST, raw.fetched_at
 
-    entries = document.get(layout.entries, [])
-    if not isinstance(entries, list):
-        raise SchemaDrift(
-            f"{raw.name}: {layout.entries!r} is a {type(entries).__name__}, not a list; "
-            "the format changed, extend the parser"
-        )
     if not entries:
         raise EmptyNewsAnswer(
             f"{raw.name}: an answer with no article; that is a rate limit or a failure, "
@@ -348,8 +339,7 @@ def _read_gal_line(line: str, seen_at: datetime) -> tuple[NewsRecord | None, int
         return None, 0
     if not isinstance(entry, dict):
         return None, 0
-    # GDELT's times are UTC where they name no zone.
-    published_at = _read_iso(entry.get("date"), UTC)
+    published_at = _read_iso(entry.get("date"))
     title = read_title(entry.get("title"))
     if published_at is None or title is None or not is_web_address(entry.get("url")):
         return None, repairs
@@ -367,13 +357,13 @@ def _read_gal_line(line: str, seen_at: datetime) -> tuple[NewsRecord | None, int
     return record, repairs
 
 
-def _read_iso(text: object, zone: tzinfo | None = None) -> datetime | None:
-    """Return an ISO 8601 time in UTC, read in ``zone`` without an offset; None if it is no time."""
+def _read_iso(text: object) -> datetime | None:
+    """Return an ISO 8601 time in UTC, as which it is read without an offset; None if it is none."""
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
         if moment is not None and moment.tzinfo is None:
-            moment = moment.replace(tzinfo=zone)
-        return moment.astimezone(UTC) if moment is not None and moment.tzinfo else None
+            moment = moment.replace(tzinfo=UTC)
+        return moment and moment.astimezone(UTC)
     except (ValueError, OverflowError):
         # A zone can lead out of the years that there are.
         return None

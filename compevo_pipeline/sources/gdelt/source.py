@@ -60,7 +60,6 @@ _NEAR = timedelta(days=2)
 PACKAGED = Path(__file__).with_name("queries.toml")
 
 _WORD = re.compile(r"[\w'./ -]+")
-_FETCH = "fetch"
 
 
 class FetchLimits(TomlSection):
@@ -75,7 +74,6 @@ class FetchLimits(TomlSection):
 class Topic(TomlSection):
     """News that concerns some data sets."""
 
-    name: str
     datasets: tuple[str, ...] = Field(min_length=1)
     words: tuple[str, ...] = Field(min_length=1)
     languages: tuple[str, ...] = ()
@@ -113,11 +111,13 @@ class NewsQueries(TomlSection):
     """The whole file."""
 
     fetch: FetchLimits
-    topics: tuple[Topic, ...] = Field(min_length=1)
+    topics: dict[str, Topic] = Field(min_length=1)
 
     def keep_concerned(self, articles: pl.DataFrame) -> pl.DataFrame:
         """Return the articles of any topic."""
-        return articles.filter(pl.any_horizontal(topic.concerns() for topic in self.topics))
+        return articles.filter(
+            pl.any_horizontal(topic.concerns() for topic in self.topics.values())
+        )
 
 
 def read_queries(path: Path | None = None) -> NewsQueries:
@@ -127,19 +127,13 @@ def read_queries(path: Path | None = None) -> NewsQueries:
     """
     file = path or PACKAGED
     tables = read_toml(file, "correct COMPEVO_NEWS_QUERIES")
-    topics = [
-        {"name": name, **table}
-        for name, table in tables.items()
-        if name != _FETCH and isinstance(table, dict)
-    ]
+    fetch = tables.pop("fetch", None)
+    topics = {name: table for name, table in tables.items() if isinstance(table, dict)}
     try:
-        return NewsQueries.model_validate({_FETCH: tables.get(_FETCH), "topics": topics})
+        return NewsQueries.model_validate({"fetch": fetch, "topics": topics})
     except ValidationError as error:
         fault = error.errors()[0]
-        place = fault["loc"]
-        if len(place) > 1 and place[0] == "topics" and isinstance(place[1], int):
-            place = (topics[place[1]]["name"], *place[2:])
-        where = ".".join(map(str, place))
+        where = ".".join(map(str, fault["loc"])).removeprefix("topics.")
         raise ConfigError(
             f"{file}: {where}: {fault['msg']}; compare with the packaged {PACKAGED.name}"
         ) from error
