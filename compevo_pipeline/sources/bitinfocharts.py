@@ -33,16 +33,15 @@ FOLDER = "bitcoin"
 
 
 class Metric(NamedTuple):
-    """A chart: the slug of its page, its id in the benchmark, variable and unit."""
+    """A chart: its id in the benchmark, variable and unit."""
 
-    slug: str
     id: str
     variable: str
     unit: str
 
 
 METRICS = {
-    slug: Metric(slug, *([slug] * (3 - len(names))), *names)  # one name for all, or each its own
+    slug: Metric(*([slug] * (3 - len(names))), *names)  # one name for all, or each its own
     for slug, *names in (
         ("transactions", "transactions per day"),
         ("size", "block_size", "block_size_bytes", "bytes"),

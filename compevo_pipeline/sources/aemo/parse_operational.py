@@ -203,17 +203,11 @@ def _read_issues(
 
 def _stack_rows(frames: Sequence[pl.DataFrame], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """Return the rows with a value in the columns of a schema."""
-    return pl.concat(
-        [
-            pl.DataFrame(schema=schema),
-            *(
-                frame.drop_nulls("value")
-                .with_columns(source=tables.SOURCE)
-                .select(pl.col(name).cast(kind) for name, kind in schema.items())
-                for frame in frames
-            ),
-        ]
-    )
+    rows = [pl.DataFrame(schema=schema)]
+    for frame in frames:
+        known = frame.drop_nulls("value").with_columns(source=tables.SOURCE)
+        rows.append(known.select(pl.col(name).cast(kind) for name, kind in schema.items()))
+    return pl.concat(rows)
 
 
 def _read_day(raw: RawFile, part: str, kind: type[_Demand] | type[_Solar]) -> pl.DataFrame:
