@@ -39,11 +39,10 @@ from compevo_pipeline.sources.common.base import (
 from compevo_pipeline.sources.common.decode import TomlSection, untar
 from compevo_pipeline.sources.common.tables import Period, check_periods
 from compevo_pipeline.sources.gdelt.parse import (
+    BULK_SUFFIXES,
     GAL_SUFFIXES,
-    GKG_SUFFIXES,
+    parse_bulk,
     parse_doc,
-    parse_gal,
-    parse_gkg,
     parse_utc,
     read_file_time,
 )
@@ -163,7 +162,7 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     # Single stored answers, the empty ones too (they are counted), and bulk files.
     patterns = {
         DOC_SOURCE: (DOC_FOLDER, ("*.json",)),
-        BULK_SOURCE: (BULK_FOLDER, [f"*{suffix}" for suffix in (*GAL_SUFFIXES, *GKG_SUFFIXES)]),
+        BULK_SOURCE: (BULK_FOLDER, [f"*{suffix}" for suffix in BULK_SUFFIXES]),
     }
     for source, (folder, files) in patterns.items():
         with contextlib.suppress(SourceAbsent):
@@ -182,10 +181,8 @@ def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
         SourceRejected: a refusal of the query.
     """
     # The bulk names first: .gal.json ends in .json too.
-    if raw.name.endswith(GAL_SUFFIXES):
-        frame, counts = parse_gal(raw)
-    elif raw.name.endswith(GKG_SUFFIXES):
-        frame, counts = parse_gkg(raw)
+    if raw.name.endswith(BULK_SUFFIXES):
+        frame, counts = parse_bulk(raw)
     elif raw.name.endswith(".json"):
         frame, counts = parse_doc(raw)
     else:
@@ -234,7 +231,7 @@ def parse_all(
             continue
 
         if queries is not None and raw.mode is Mode.LIVE:
-            if raw.name.endswith((*GAL_SUFFIXES, *GKG_SUFFIXES)):
+            if raw.name.endswith(BULK_SUFFIXES):
                 frame = queries.keep_concerned(frame)
             counts["articles"] = frame.height
         frames.append(frame)
