@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import KINDS, BatchForecasts, ForecastExample
-from compevo_core.agents.logic_writer import Generators, LogicWriter, Proposal
+from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import MOST_READ, observe
 from compevo_core.agents.prompts import SEED_LOGICS, Observation, describe_recent

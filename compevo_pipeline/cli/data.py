@@ -15,24 +15,6 @@ import typer
 
 from compevo_pipeline.cli import arguments
 
-Horizon = Annotated[
-    int | None,
-    typer.Option(help="Steps of a forecast (default: depends on the step).", min=1, max=1000),
-]
-Lookback = Annotated[
-    int | None, typer.Option(help="Steps of history it uses (default: depends on the step).", min=4)
-]
-CovariateTable = Annotated[
-    Path | None, typer.Option(help="Table of daily or finer values, such as the weather.")
-]
-KnownAheadTable = Annotated[
-    Path | None,
-    typer.Option(help="Table of values known ahead by step, such as forecast temperature."),
-]
-ArticleTable = Annotated[
-    Path | None, typer.Option(help="Table of articles with published_at and title.")
-]
-
 
 def init(
     file: Annotated[
@@ -66,8 +48,14 @@ def init(
     step: Annotated[
         str, typer.Option(help="Length of a step: 15min, 1h, 1d, 1w, 1mo (default: from the rows).")
     ] = "",
-    horizon: Horizon = None,
-    lookback: Lookback = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(help="Steps of a forecast (default: depends on the step).", min=1, max=1000),
+    ] = None,
+    lookback: Annotated[
+        int | None,
+        typer.Option(help="Steps of history it uses (default: depends on the step).", min=4),
+    ] = None,
     test: Annotated[
         float,
         typer.Option(
@@ -100,9 +88,16 @@ def init(
         list[str] | None,
         typer.Option(help="Column with one number or word for each series; repeat it."),
     ] = None,
-    covariates: CovariateTable = None,
-    ahead: KnownAheadTable = None,
-    news: ArticleTable = None,
+    covariates: Annotated[
+        Path | None, typer.Option(help="Table of daily or finer values, such as the weather.")
+    ] = None,
+    ahead: Annotated[
+        Path | None,
+        typer.Option(help="Table of values known ahead by step, such as forecast temperature."),
+    ] = None,
+    news: Annotated[
+        Path | None, typer.Option(help="Table of articles with published_at and title.")
+    ] = None,
     gdelt: Annotated[str, typer.Option(help="Query to GDELT for news in live mode.")] = "",
     sample: Annotated[
         bool, typer.Option("--sample", help="Take the sample table that comes with the package.")

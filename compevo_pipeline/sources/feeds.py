@@ -94,7 +94,7 @@ def default_feeds(
     ``news_queries`` says which live news is kept, in place of the packaged file; of traffic
     ``pems_stations`` are kept, all unless given.
     """
-    parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
+    parse_traffic = functools.partial(pems.parse, stations=pems_stations)
     parse_news = functools.partial(gdelt.parse_concerned, news_queries=news_queries)
     exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse)}
     return {

@@ -60,10 +60,8 @@ def list_changes(pairs: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
     rows = pairs.filter(pl.col("value_stored").is_not_null())
     if rows.is_empty():
         return empty_changes()
-    record = {"before": "value_stored", "after": "value"}
-    return rows.with_columns(
-        **{name: pl.col(column) for name, column in record.items()}, kind=pl.lit(kind.value)
-    ).select(pl.col(name).cast(dtype) for name, dtype in CHANGE_SCHEMA.items())
+    record = rows.with_columns(before="value_stored", after="value", kind=pl.lit(kind.value))
+    return record.select(pl.col(name).cast(dtype) for name, dtype in CHANGE_SCHEMA.items())
 
 
 def list_removals(gone: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:

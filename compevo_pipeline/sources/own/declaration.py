@@ -433,8 +433,6 @@ def check_declaration(raw: Mapping[str, object], where: str) -> Declaration:
 
 
 def _describe(fault: Any) -> str:  # noqa: ANN401 - pydantic's own typed dictionary
-    if not fault["loc"]:  # a check of the whole file
-        return str(fault["ctx"]["error"])
     if fault["type"] == "missing":
         key = ".".join(map(str, fault["loc"]))
         return f"{key} is missing; `compevo init` writes every key with its meaning"

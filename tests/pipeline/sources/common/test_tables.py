@@ -89,4 +89,3 @@ def test_pems_periods_follow_the_local_clock():
     assert month.end - month.first == 31 * DAY - timedelta(hours=1)  # daylight saving begins
     (day,) = pems.read_periods(raw("d04_text_station_5min_2026_03_08.txt.gz", ""))
     assert day.end - day.first == timedelta(hours=23)
-    assert pems.read_periods(raw("d04_text_meta_2026_03_08.txt", "")) == []

@@ -235,7 +235,7 @@ def headline(title, **changes):
 
 
 def test_every_built_in_data_set_has_a_topic():
-    assert {name for topic in QUERIES.topics for name in topic.datasets} == set(DATASETS)
+    assert {name for topic in QUERIES.topics.values() for name in topic.datasets} == set(DATASETS)
 
 
 @pytest.mark.parametrize(
