@@ -3,7 +3,7 @@
 What belongs here: training a system, the sealed model as a method, the parameters that a system
 trains on a published architecture (D.4). What does not: the settings that make a system
 (``config.run``), its place in the ablation (``paper.changes``), the paper's code
-(``paper.as_published``). All systems have the same budget, the updates and windows of the preset
+(``paper.fine_tuned``). All systems have the same budget, the updates and windows of the preset
 ``default``; logics may change in the last updates (:data:`EVOLUTION_SHARE`).
 """
 

@@ -168,7 +168,7 @@ def _list_with_language_model() -> Iterator[Method]:
         )
 
     # Forecasts in text take some 17 seconds each on a processor core.
-    yield make("news2forecast", "news-aware", "as_published", known_windows=24)
+    yield make("news2forecast", "news-aware", "fine_tuned", known_windows=24)
     # The control reads only the times of the news, which are checked as for its twin.
     for name in ("gpt4mts", "gpt4mts-no-news"):
         yield make(name, "news-aware", "text_networks", is_tuned=True)
@@ -178,10 +178,10 @@ def _list_with_language_model() -> Iterator[Method]:
         yield make(name, "agents", "agent_systems", leaves_run=True)
     # Half a second for each window.
     for form in ("", "-mended", "-swapped"):
-        yield make(f"as-published{form}", "agents", "as_published", known_windows=24)
+        yield make(f"as-published{form}", "agents", "fine_tuned", known_windows=24)
     for form in ("", "-plain", "-swapped"):
         name = f"as-written{form}"
-        yield make(name, "agents", "as_published", leaves_run=True, known_windows=24)
+        yield make(name, "agents", "fine_tuned", leaves_run=True, known_windows=24)
 
 
 METHODS: dict[str, Method] = {

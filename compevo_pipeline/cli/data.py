@@ -20,8 +20,8 @@ def init(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="Table of values: CSV, Parquet, JSON lines or Excel; or quoted with a *, such as "
-            "'sales/*.parquet', for a family whose files are blocks of series."
+            help="Table of values: CSV, Parquet, JSON lines or Excel; or 'sales/*.parquet', with a "
+            "file for each block of series."
         ),
     ] = None,
     time: Annotated[str, typer.Option(help="Column of stamps (default: guessed).")] = "",

@@ -37,7 +37,7 @@ def fit(
         Path | None,
         typer.Option(
             help="CSV or Parquet file to write: forecasts of validation by a fit on only train, "
-            "and the true values; a file for each block of a family."
+            "and the true values."
         ),
     ] = None,
 ) -> None:
@@ -61,8 +61,8 @@ def fit(
     deployment = arguments.open_deployment()
     for block in (blocks := deployment.registry.find_blocks(dataset)):
         typer.echo(f"{block}:")
-        beside = fitted and fitted.with_stem(f"{fitted.stem}-{block}")
-        fit(block, method, preset, changes, restart, beside)
+        held_out = fitted and fitted.with_stem(f"{fitted.stem}-{block}")
+        fit(block, method, preset, changes, restart, held_out)
     if blocks:
         return
 

@@ -178,16 +178,17 @@ def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Aler
             continue
         day = spec.to_market(begun.astimezone(UTC)).date() + timedelta(days=night.days_ahead)
         origin = Origin.of(spec, day, None)
-        late = [
+        missing = [
             one
             for one in registry.find_blocks(name) or [name]
             for folder in [deployment.layout.issued(one)]
             if not is_issued(find_issued(folder, origin.origin_utc, origin.until))
         ]
-        if not late:
+        if not missing:
             continue
-        shown = f"{late[0]} and {len(late) - 1} more" if late[1:] else late[0]
-        argument = "" if name == OPERATIONAL else f"{late[0]} "
+        first, *others = missing
+        shown = f"{first} and {len(others)} more" if others else first
+        argument = "" if name == OPERATIONAL else f"{first} "
         yield Alert(
             fault=f"late {argument and f'{name} '}{day}",
             text=(

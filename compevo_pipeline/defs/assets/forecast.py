@@ -89,9 +89,6 @@ class NextDayConfig(LaunchConfig):
     """where values or a published forecast are missing: end without a forecast, for a later run"""
     supersede: bool = False
     """issue a day again that was issued before: the older forecast is kept, too"""
-    day: str = Field(default="", pattern=r"^(\d{4}-\d\d-\d\d)?$")
-    """of a block of series, whose partition is no day: the day to forecast; the newest that can be
-    forecast unless given"""
     at: str = Field(default="", pattern=r"^(([01]\d|2[0-3]):[0-5]\d)?$")
     """time of day at which the forecast begins, as 06:00, where windows begin several times a day;
     midnight unless given"""
@@ -104,6 +101,13 @@ class NextDayConfig(LaunchConfig):
     def news_rule(self) -> NewsRule:
         """The rule for old news."""
         return NewsRule(limit=timedelta(hours=self.news_limit_hours), action=self.stale_news)
+
+
+class BlockDayConfig(NextDayConfig):
+    """The same for a block of series, whose partition is no day."""
+
+    day: str = Field(default="", pattern=r"^(\d{4}-\d\d-\d\d)?$")
+    """day to forecast; the newest that can be forecast unless given"""
 
 
 def build_next_day_asset(declared: RegisteredDataset, blocks: Blocks = None) -> dg.AssetsDefinition:
@@ -124,7 +128,7 @@ def build_next_day_asset(declared: RegisteredDataset, blocks: Blocks = None) -> 
         code=NEXT_DAY_CODE,
         pool=BLOCKS_POOL if blocks else GPU_POOL,
         dataset=name,
-        config=NextDayConfig,
+        config=BlockDayConfig if blocks else NextDayConfig,
         freshness_policy=make_freshness(declared.night),
         output_required=False,
     )
@@ -132,15 +136,13 @@ def build_next_day_asset(declared: RegisteredDataset, blocks: Blocks = None) -> 
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]  # Dagster refuses a parameter
         with translate_errors(retry=False):
-            config = NextDayConfig.read(context)
+            config = (BlockDayConfig if blocks else NextDayConfig).read(context)
             if not context.has_partition_key:
                 raise ConfigError(
                     "no day to forecast: launch a partition, such as --partition 2026-03-31"
                 )
-            if config.day and not blocks:
-                raise ConfigError("the partition is the day to forecast: leave day out")
             dataset = context.partition_key if blocks else name
-            day = config.day if blocks else context.partition_key
+            day = config.day if isinstance(config, BlockDayConfig) else context.partition_key
             try:
                 day_forecast = forecast_day(
                     workspace,

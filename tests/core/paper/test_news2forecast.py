@@ -12,15 +12,15 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError, LeakageError, NonFiniteLoss
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lora.population import Population
-from compevo_core.paper import agent_systems, as_published, text_networks
-from compevo_core.paper.as_published import (
+from compevo_core.paper import agent_systems, fine_tuned, text_networks
+from compevo_core.paper.changes import swap_news
+from compevo_core.paper.declared import STANDARD
+from compevo_core.paper.fine_tuned import (
     SETTINGS,
     News2Forecast,
     TriedLogic,
     write_reflection_prompt,
 )
-from compevo_core.paper.changes import swap_news
-from compevo_core.paper.declared import STANDARD
 from compevo_core.paper.method_table import FitInputs
 from compevo_core.paper.networks.architectures import GPT4TS, count_trainable
 from compevo_core.paper.networks.forecaster import NetworkBaseline
@@ -170,7 +170,7 @@ def test_later_news_later_splits_and_divergence_are_refused(untrained, monkeypat
         untrained.predict([leaking])
 
     nan = torch.tensor(float("nan"), requires_grad=True)
-    monkeypatch.setattr(as_published.News2Forecast, "measure_loss", lambda *_: nan)
+    monkeypatch.setattr(fine_tuned.News2Forecast, "measure_loss", lambda *_: nan)
     with pytest.raises(NonFiniteLoss, match="lower learning rate"):
         fit()
 
