@@ -18,15 +18,16 @@ import dataclasses
 import json
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import linear
 
 from benchmarks.clock import forget_peak, name_gpu, read_peak, time_call
@@ -41,13 +42,11 @@ from compevo_core.agents.selection import aggregate_forecasts
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
 from compevo_core.lora import PromptGroup, SamplingSettings
+from compevo_core.lora import backbone as frozen
 from compevo_core.lora.attention import PrefillCache
 from compevo_core.lora.backbone import WIDENS_BFLOAT16, Backbone, linear_without_grad
 from compevo_core.training.schedule import RunGenerators
 from tests.support.rounds import start_state
-
-if TYPE_CHECKING:
-    from benchmarks.peft import PeftRound
 
 #: The types of our products with frozen layers, and the largest relative difference between our
 #: forecast loss and the reference's: with more, the two do not do the same work.
@@ -66,23 +65,15 @@ _CALLS_A_REPEAT = 5  # of one product, which takes milliseconds
 _TOKENS = 64  # of a continuation that nothing ends
 
 
-class TokenCounter:
-    """Count the tokens that pass through a backbone's first layer.
+def count_tokens(backbone: Backbone) -> list[int]:
+    """Return a list that gets the tokens of each pass through a backbone's first layer.
 
     A window that is read twice counts twice: what is counted is work, not text.
     """
-
-    def __init__(self, backbone: Backbone) -> None:
-        self.tokens = 0
-        backbone.decoder.layers[0].input_layernorm.register_forward_pre_hook(self._count)
-
-    def take(self) -> int:
-        """Return the tokens since the last call."""
-        tokens, self.tokens = self.tokens, 0
-        return tokens
-
-    def _count(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self.tokens += inputs[0].shape[:-1].numel()
+    counts: list[int] = []
+    norm = backbone.decoder.layers[0].input_layernorm
+    norm.register_forward_pre_hook(lambda _, inputs: counts.append(inputs[0].shape[:-1].numel()))
+    return counts
 
 
 def build_row(
@@ -90,9 +81,10 @@ def build_row(
     world: World,
     ours: Sequence[float],
     theirs: Sequence[float] | None = None,
+    products: Sequence[float] = (),
     **others: Any,  # noqa: ANN401 - columns of the table
 ) -> Row:
-    """Build the row of a case from the seconds of its repeats; ``others`` replace its columns."""
+    """Build the row of a case from the seconds of its repeats, and of frozen products in ours."""
     # Processor seconds and medians: another process on the machine slows single repeats.
     our_median = statistics.median(ours)
     their_median = None if theirs is None else statistics.median(theirs)
@@ -104,6 +96,7 @@ def build_row(
         "ours_seconds": our_median,
         "reference_seconds": their_median,
         "ratio": None if their_median is None else their_median / our_median,
+        "limit": their_median / statistics.median(products) if any(products) else None,
         "peak_memory_gb": read_peak(),
         "repeats": len(ours),
         "threads": torch.get_num_threads(),
@@ -120,33 +113,55 @@ def list_types(case: Case) -> list[str]:
     return list(case.types) or own
 
 
+def time_ours(call: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Return the seconds of a call, the seconds of its products with frozen weights, its result.
+
+    On a GPU no product is timed: waiting for each would slow the call.
+    """
+    seconds: list[float] = []
+    multiply = frozen.linear_without_grad
+
+    def multiply_and_time(*arguments: Any) -> Tensor:  # noqa: ANN401 - of a product
+        frozen.linear_without_grad = multiply  # it may call itself
+        began = time.process_time()
+        product = multiply(*arguments)
+        seconds.append(time.process_time() - began)
+        frozen.linear_without_grad = multiply_and_time
+        return product
+
+    timed = multiply if torch.cuda.is_available() else multiply_and_time
+    with patch.object(frozen, "linear_without_grad", timed):
+        whole, out = time_call(call)
+    return whole, sum(seconds), out
+
+
 def measure_round(case: Case) -> list[Row]:
     """Measure a whole round, against PEFT agent by agent."""
     # On a GPU the first round, which warms up, is done twice.
     days = [*range(1 if torch.cuda.is_available() else 0), *range(case.repeats)]
 
-    def run_ours(world: World) -> list[tuple[float, Row, Replay]]:
+    def run_ours(world: World) -> list[tuple[float, float, Row, Replay]]:
         measured = []
         for day in days:
             trainer = world.build_replay_trainer()
             state = start_state(trainer, world.logics)
-            measured.append((*time_call(partial(world.step, trainer, state, day)), world.replay))
+            measured.append((*time_ours(partial(world.step, trainer, state, day)), world.replay))
         return measured[-case.repeats :]
 
     rows = []
     for rounds, columns, reference in _measure_types(case, run_ours):
-        seconds, records, replays = zip(*rounds, strict=True)
-        theirs: list[tuple[float, Row]] = []
+        ours, products, records, replays = zip(*rounds, strict=True)
+        timed: list[tuple[float, Row]] = []
         for day in days:
             reference.reset()
             examples = reference.world.days[day]
-            theirs.append(time_call(partial(reference.step, examples, replays[day])))
-        their_seconds, their_records = zip(*theirs[-case.repeats :], strict=True)
+            timed.append(time_call(partial(reference.step, examples, replays[day])))
+        theirs, their_records = zip(*timed[-case.repeats :], strict=True)
 
         parity = compare_records(records, their_records)
         check_gap(parity["loss_pred"], columns["dtype"], f"round with {case.agents} agents")
         columns |= {"reference": PEFT_SHARED, "parity": parity}
-        rows.append(build_row("round", reference.world, seconds, their_seconds, **columns))
+        rows.append(build_row("round", reference.world, ours, theirs, products, **columns))
     return rows
 
 
@@ -164,19 +179,19 @@ def measure_inference(case: Case) -> list[Row]:
         weights_BA = world.model.selection.weights([each.view.entity for each in examples])
         return aggregate_forecasts(torch.cat(values, dim=1), weights_BA)
 
-    def time_ours(world: World) -> list[tuple[float, Tensor]]:
+    def run_ours(world: World) -> list[tuple[float, float, Tensor]]:
         world.reset()
         executor = world.model.build_executor(world.news_retriever)
         return _time_days(world, partial(forecast, world, executor))
 
     rows = []
-    for timed, columns, reference in _measure_types(case, time_ours):
+    for timed, columns, reference in _measure_types(case, run_ours):
         # Averaging costs little compared with the forecasts; equal weights make both comparable.
         world = reference.world
-        ours, our_forecasts = zip(*timed, strict=True)
+        ours, products, our_forecasts = zip(*timed, strict=True)
         for case, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
             reference.forecasts.is_mixed = way == PEFT_MIXED
-            theirs, their_forecasts = zip(
+            theirs, _, their_forecasts = zip(
                 *_time_days(world, partial(forecast, world, reference.executor)), strict=True
             )
             gap = max(
@@ -184,14 +199,14 @@ def measure_inference(case: Case) -> list[Row]:
                 for ours_BH, theirs_BH in zip(our_forecasts, their_forecasts, strict=True)
             )
             described = columns | {"reference": way, "parity": {"forecast": gap}}
-            rows.append(build_row(case, world, ours, theirs, **described))
+            rows.append(build_row(case, world, ours, theirs, products, **described))
     return rows
 
 
 def measure_backward(case: Case) -> list[Row]:
     """Measure the forecasts of a round and their gradient, against PEFT agent by agent."""
 
-    def time_ours(world: World) -> list[tuple[float, Any]]:
+    def run_ours(world: World) -> list[tuple[float, float, Any]]:
         step = world.build_trainer(rewrites=False).forecast_step
         rng = np.random.default_rng(0)  # no news is dropped
         generators = RunGenerators([], rng, rng)
@@ -200,9 +215,9 @@ def measure_backward(case: Case) -> list[Row]:
         )
 
     rows = []
-    for timed, columns, reference in _measure_types(case, time_ours):
-        ours, our_losses = zip(*timed, strict=True)
-        theirs, their_losses = zip(
+    for timed, columns, reference in _measure_types(case, run_ours):
+        ours, products, our_losses = zip(*timed, strict=True)
+        theirs, _, their_losses = zip(
             *_time_days(reference.world, reference.train_forecasts), strict=True
         )
 
@@ -210,22 +225,20 @@ def measure_backward(case: Case) -> list[Row]:
         gap = max(abs(our / their[0] - 1) for our, their in pairs)
         check_gap(gap, columns["dtype"], f"forecasts of {case.agents} agents")
         columns |= {"reference": PEFT_BY_AGENT}
-        rows.append(build_row("backward", reference.world, ours, theirs, **columns))
+        rows.append(build_row("backward", reference.world, ours, theirs, products, **columns))
     return rows
 
 
 def _time_days(
     world: World, run: Callable[[list[ForecastExample]], Any]
-) -> list[tuple[float, Any]]:
-    """Return seconds and results of what ``run`` does on the windows of each day."""
+) -> list[tuple[float, float, Any]]:
+    """Return what :func:`time_ours` does of ``run`` on the windows of each day."""
     run(world.days[0])  # warms up
-    return [time_call(partial(run, examples)) for examples in world.days]
+    return [time_ours(partial(run, examples)) for examples in world.days]
 
 
-def _measure_types(
-    case: Case, measure: Callable[[World], Any]
-) -> Iterator[tuple[Any, Row, "PeftRound"]]:
-    """Yield for each type what ``measure`` returned of a world, its columns, and PEFT's way.
+def _measure_types(case: Case, measure: Callable[[World], Any]) -> Iterator[tuple[Any, Row, Any]]:
+    """Yield for each type what ``measure`` returned of a world, its columns, and PEFT's round.
 
     PEFT's has a new world, with the same tensors.
     """
@@ -262,20 +275,14 @@ def compare_records(ours: Sequence[Row], theirs: Sequence[Row]) -> dict[str, flo
     The policy loss is a mean of advantages that sum to zero, so its size means nothing: its
     difference is absolute.
     """
-
-    def measure_size(name: str, values: npt.NDArray[np.float64]) -> float:
-        # A term that is off is zero both ways.
-        return 1.0 if name == "loss_pg" else float(np.abs(values).max()) or 1.0
-
-    differences = {}
-    for name in ("loss_pred", "loss_own", "loss_div", "loss_pg", "grad_norm", "group_rewards"):
-        pairs = [
-            (np.asarray(our[name]), np.asarray(their[name]))
-            for our, their in zip(ours, theirs, strict=True)
-        ]
-        differences[name] = max(
-            float(np.abs(our - their).max() / measure_size(name, their)) for our, their in pairs
-        )
+    names = ("loss_pred", "loss_own", "loss_div", "loss_pg", "grad_norm", "group_rewards")
+    differences = dict.fromkeys(names, 0.0)
+    for our, their in zip(ours, theirs, strict=True):
+        for name in names:
+            difference = np.abs(np.subtract(our[name], their[name])).max()
+            # A term that is off is zero both ways.
+            size = 1.0 if name == "loss_pg" else np.abs(their[name]).max() or 1.0
+            differences[name] = max(differences[name], float(difference / size))
     return differences
 
 
@@ -357,13 +364,11 @@ def measure_memory(case: Case) -> list[Row]:
     seconds, _ = time_call(lambda: world.step(trainer, state, 0))
 
     # What grows with the agents by nature: trained tensors, gradients, Adam's averages.
-    tensors: list[Tensor] = []
-    for group in trainer.update.optimizer.param_groups:
-        for parameter in group["params"]:
-            averages = trainer.update.optimizer.state.get(parameter, {}).values()
-            gradients = [] if parameter.grad is None else [parameter.grad]
-            tensors += [parameter, *gradients, *averages]
-    state_gb = sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 1e9
+    optimizer = trainer.update.optimizer
+    tensors: list[Tensor | None] = []
+    for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+        tensors += [parameter, parameter.grad, *optimizer.state.get(parameter, {}).values()]
+    state_gb = sum(each.numel() * each.element_size() for each in tensors if each is not None) / 1e9
     return [build_row(case.name, world, [seconds], state_gb=state_gb)]
 
 
@@ -373,8 +378,7 @@ def measure_gradients(case: Case) -> list[Row]:
     for dtype in list_types(case):
         measured = {}
         for gradient in ("by-agent", "joint"):
-            settings = {"run.gradient": gradient}
-            config = case.configure(dtype=dtype, settings=settings)
+            config = case.configure(dtype=dtype, settings={"run.gradient": gradient})
             world = World(config, case.repeats)
             measured[gradient] = (*_run_forecast_phases(world), read_peak())
 
@@ -401,7 +405,8 @@ def measure_gradients(case: Case) -> list[Row]:
 def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
     """Time the forecast phase of each day; return the gradients of the last one."""
     trainer = world.build_trainer(rewrites=False)
-    parameters = world.model.forecast_parameters()
+    model = world.model
+    parameters = [*model.adapter_parameters(), *model.head_parameters(), *model.gate_parameters()]
 
     seconds = []
     for day in (0, *range(len(world.days))):
@@ -417,15 +422,15 @@ def _run_forecast_phases(world: World) -> tuple[list[float], list[Tensor]]:
 def measure_rounds(case: Case) -> list[Row]:
     """Measure rounds of the preset, all of which rewrite the logics, or none of them."""
     world = World(case.configure(), case.repeats + 1)
-    counter = TokenCounter(world.model.backbone)
+    counts = count_tokens(world.model.backbone)
     trainer = world.build_trainer(rewrites=case.name == "preset-rewriting")
     state = start_state(trainer, world.logics)
-    counter.take()
 
     seconds, tokens = [], []
     for day in range(case.repeats + 1):
+        counts.clear()
         seconds.append(time_call(partial(world.step, trainer, state, day))[0])
-        tokens.append(counter.take())
+        tokens.append(sum(counts))
     # The first round warms up.
     return [build_row(case.name, world, seconds[1:], tokens=round(sum(tokens[1:]) / case.repeats))]
 
@@ -440,14 +445,14 @@ def measure_sampling(case: Case) -> list[Row]:
         ArithmeticError: they wrote other tokens.
     """
     world = World(case.configure(dtype="float32"), 1)
-    counter = TokenCounter(world.model.backbone)
+    counts = count_tokens(world.model.backbone)
     population = world.model.population
     tokenizer = world.model.backbone.tokenizer
     grammar = SlotGrammar(build_slots(REGIONS), tokenizer, list_stop_tokens(tokenizer))
 
     def sample(way: Callable[..., Any], seed: int) -> tuple[float, tuple[Tensor, Tensor]]:
         settings = _plan_sampling(world, 4, grammar.max_tokens, seed)
-        counter.take()
+        counts.clear()
         return time_call(lambda: way(population, cache, grammar, settings))
 
     ours, reference, tokens = [], [], []
@@ -455,7 +460,7 @@ def measure_sampling(case: Case) -> list[Row]:
         cache = _prefill_prompts(world)
         for repeat in range(case.repeats + 1):
             our_seconds, our_texts = sample(sample_under_grammar, repeat)
-            tokens.append(counter.take())
+            tokens.append(sum(counts))
             their_seconds, their_texts = sample(sample_every_token, repeat)
             if not all(torch.equal(*pair) for pair in zip(our_texts, their_texts, strict=True)):
                 raise ArithmeticError("both ways of sampling write other tokens: one is wrong")
@@ -506,10 +511,7 @@ def measure_token(case: Case) -> list[Row]:
 def _prefill_prompts(world: World) -> PrefillCache:
     """Read the prompts that each agent writes its logics by."""
     tokenizer = world.model.backbone.tokenizer
-    prompts = [
-        fit_logic_prompt(world.observe(), agent, world.config, tokenizer)[0]
-        for agent in range(world.config.population.agents)
-    ]
+    prompts = [fit_logic_prompt(seen, world.config, tokenizer)[0] for seen in world.observe()]
     population = world.model.population
     return population.prefill(population.pack([[PromptGroup(ids)] for ids in prompts]))
 

@@ -5,7 +5,8 @@ the table. What does not: the measuring itself (``cases``); what each case measu
 in ``docs/explanation/benchmarks.md``.
 
 A ratio is reference over ours, in processor seconds (on a GPU in wall-clock seconds): above 1, ours
-is faster. Where it is not:
+is faster. Its limit is the ratio if all but the products with frozen weights, which both ways need,
+took no time. Where it is not:
     matmul-2048: GFLOP/s.
     backbone-forward: the share of that ceiling.
     gradient-difference: the norm of the gradients' difference over their norm, of the tensor that
@@ -22,7 +23,7 @@ import dataclasses
 import json
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,7 +44,7 @@ from compevo_pipeline.config.settings import child_environment
 
 RESULTS = FOLDER / "engine.csv"
 _WHAT = ("case", "agents", "backbone", "dtype", "reference")
-_SECONDS = ("ours_seconds", "reference_seconds", "ratio")
+_SECONDS = ("ours_seconds", "reference_seconds", "ratio", "limit")
 _SIZES = ("tokens", "peak_memory_gb", "state_gb")
 _HOW = ("repeats", "threads", "machine", *LIBRARIES, "commit")
 COLUMNS = (*_WHAT, *_SECONDS, *_SIZES, *_HOW)
@@ -80,7 +81,7 @@ def run(
                 surroundings |= {"machine": row.get("machine", surroundings["machine"])}
                 rows = merge_rows(rows, [row | surroundings])
 
-        rows = merge_rows(rows, derive_rows(rows, surroundings))
+        rows = merge_rows(rows, list(derive_rows(rows, surroundings)))
         write_rows(rows, out, COLUMNS)
     return rows
 
@@ -95,8 +96,8 @@ def merge_rows(rows: list[Row], new: list[Row]) -> list[Row]:
     return [table[each] for each in sorted(table)]
 
 
-def derive_rows(rows: list[Row], surroundings: Row) -> list[Row]:
-    """Derive the growth of seconds and of memory with the agents, by backbone and type."""
+def derive_rows(rows: list[Row], surroundings: Row) -> Iterator[Row]:
+    """Derive, from sorted rows, how time and memory grow with the agents, by backbone and type."""
     derivations = (
         ("round", "round-exponent", fit_exponent),
         ("memory-joint", "memory-joint-ratio", _divide_peaks),
@@ -105,18 +106,15 @@ def derive_rows(rows: list[Row], surroundings: Row) -> list[Row]:
     # Rows of another machine may be in the same table.
     rows = [row for row in rows if row["machine"] == surroundings["machine"]]
 
-    out: list[Row] = []
     for kind in sorted({(row["backbone"], row["dtype"]) for row in rows}):
         for case, name, derive in derivations:
             measured = [
                 row for row in rows if (row["backbone"], row["dtype"], row["case"]) == (*kind, case)
             ]
-            measured.sort(key=lambda row: int(row["agents"]))
             if len(measured) > 1:
                 shared = ("agents", "backbone", "dtype", "repeats", "threads")
                 row = surroundings | {column: measured[-1][column] for column in shared}
-                out.append(row | {"case": name, "ratio": derive(measured)})
-    return out
+                yield row | {"case": name, "ratio": derive(measured)}
 
 
 def fit_exponent(rows: list[Row]) -> float:

@@ -416,7 +416,7 @@ class PeftRound:
     def _read_logic_prompt(
         self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None
     ) -> tuple[Tensor, DynamicCache]:
-        """Return the logits (1, V) behind an agent's whole prompt, and its keys and values."""
+        """Return the logits (1, V) after an agent's whole prompt, and its keys and values."""
         embeds = self.model.get_input_embeddings()(self._tokenize_logic_prompt(agent, replay))
         if soft_prompt_AD is not None:
             soft_11D = soft_prompt_AD[agent][None, None].to(embeds.dtype)
@@ -442,7 +442,7 @@ class PeftRound:
 
     def _tokenize_logic_prompt(self, agent: int, replay: Replay) -> Tensor:
         tokenizer = self.backbone.tokenizer
-        ids, _ = fit_logic_prompt(replay.observation, agent, self.config, tokenizer)
+        ids, _ = fit_logic_prompt(replay.observed[agent], self.config, tokenizer)
         return self._to_ids(ids)
 
     def _to_ids(self, tokens: Sequence[int]) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.rows import LIBRARIES, RESULTS, Row, read_rows
 from compevo_core.paper.report.markdown import replace_between
-from compevo_core.paper.report.published import EFFICIENCY, find_published
+from compevo_core.paper.report.paper_tables import EFFICIENCY, find_published
 from compevo_core.report.tables import Table, method_name, tabulate
 
 Columns = Mapping[str, Callable[[Row], str]]
@@ -55,6 +55,7 @@ CASE_COLUMNS: Columns = {
     "ours": lambda row: _format_seconds(row["ours_seconds"]),
     "reference": lambda row: _format_seconds(row["reference_seconds"]),
     "ratio": lambda row: _format(row["ratio"]),
+    "limit": lambda row: _format(row["limit"]),
     "tokens/s": lambda row: (
         f"{int(row['tokens']) / float(row['ours_seconds']):.0f}" if row["tokens"] else ""
     ),
@@ -84,7 +85,7 @@ def format_engine(rows: Sequence[Row]) -> str:
     first = rows[0]
     repeats = sorted({int(row["repeats"]) for row in rows})
     return (
-        f"{_format_cases(compared, 'agents', 'type', 'ours', 'reference', 'ratio')}\n\n"
+        f"{_format_cases(compared, 'agents', 'type', 'ours', 'reference', 'ratio', 'limit')}\n\n"
         f"{_format_cases(memory, 'agents', 'type', 'ours', 'peak GB', 'state GB')}\n\n"
         f"{_format_cases(others, 'agents', 'type', 'ours', 'ratio', 'tokens/s')}\n\n"
         f"Medians of {repeats[0]} to {repeats[-1]} runs on {first['machine']}, "

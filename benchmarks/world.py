@@ -23,8 +23,8 @@ from torch import Tensor
 from compevo_core.agents.decoders import KINDS, BatchForecasts, ForecastExample
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.observation import MOST_READ, Observation
-from compevo_core.agents.prompts import SEED_LOGICS, describe_recent
+from compevo_core.agents.observation import MOST_READ, observe
+from compevo_core.agents.prompts import SEED_LOGICS, Observation, describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.run import RunConfig
@@ -110,7 +110,7 @@ class Case:
 class Replay:
     """What our round sampled and scored, for another way of doing it to score the very same."""
 
-    observation: Observation  # what the agents knew when they wrote
+    observed: Sequence[Observation]  # what the agents knew when they wrote
     proposal: Proposal
     previous_AD: Tensor  # candidate states of the round before
     # Windows that scored the group
@@ -128,13 +128,13 @@ class _FixedLengthWriter(LogicWriter):
 
     def propose(
         self,
-        observation: Observation,
+        observed: Sequence[Observation],
         previous_AD: Tensor,
-        generators: Sequence[torch.Generator],
+        *others: Sequence[torch.Generator],
     ) -> Proposal:
         """Propose as the core's writer does, and keep the samples."""
-        proposal = super().propose(observation, previous_AD, generators)
-        self._world.replay = Replay(observation, proposal, previous_AD.detach())
+        proposal = super().propose(observed, previous_AD, *others)
+        self._world.replay = Replay(observed, proposal, previous_AD.detach())
         return proposal
 
 
@@ -144,15 +144,11 @@ class _RecordingExecutor(StrategyExecutor):
     world: "World"
 
     def forecast_groups(
-        self,
-        groups: Sequence[Sequence[str]],
-        examples: Sequence[ForecastExample],
-        *,
-        adds_no_news: bool = False,
+        self, groups: Sequence[Sequence[str]], examples: Sequence[ForecastExample], **options: bool
     ) -> BatchForecasts:
         """Forecast as the core's executor does, and keep the windows."""
         self.world.replay.reward_examples = list(examples)
-        return super().forecast_groups(groups, examples, adds_no_news=adds_no_news)
+        return super().forecast_groups(groups, examples, **options)
 
 
 class World:
@@ -213,11 +209,11 @@ class World:
         plan = self._plan(rewrites=True)
         return RoundTrainer(self.model, executor, plan, writer=_FixedLengthWriter(self))
 
-    def observe(self) -> Observation:
+    def observe(self) -> list[Observation]:
         """Make up an observation of the usual size: each agent sees those that follow it."""
         agents = self.config.population.agents
         peers = min(self.config.population.exposed_peers, agents - 1)
-        return Observation(
+        return observe(
             self.logics,
             [-0.5 - 0.01 * agent for agent in range(agents)],
             [[(agent + step) % agents for step in range(1, peers + 1)] for agent in range(agents)],

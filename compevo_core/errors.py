@@ -15,6 +15,7 @@ _EXTRAS = {
     **dict.fromkeys((*_OF_TABLES, *_OF_COMMANDS), "table"),
     "statsforecast": "statsforecast",
     "fracast": "fracast",
+    "chronos": "zero-shot",
     "fugue": "groups",
 }
 """Extras of the install by the imports that they bring; ``all`` brings any other."""

@@ -74,16 +74,19 @@ def _build_assets(
     registry: Registry, table: FeedTable, broken: Mapping[str, str], settings: Settings
 ) -> list[dg.AssetsDefinition]:
     """Return the assets of every data set, and those that belong to no data set."""
-    daily = [name for name in registry if registry[name].spec.starts_with_days]
+    declared = registry.declared
+    daily = {name: each for name, each in declared.items() if each.spec.starts_with_days}
+    blocks = {name: keys.make_blocks(registry.find_blocks(name)) for name in declared}
+    own = [name for name, each in declared.items() if each.declaration and not blocks[name]]
     # Articles of own data sets are embedded, too.
     with_news = [
         keys.series_key(dataset.name)
-        for dataset in registry.own
+        for dataset in declared.values()
         if any(FrameKind.ARTICLES in feed.parsers for feed in dataset.feeds)
     ]
     fetched = {
-        name: keys.make_months(registry[name].spec if name != NEWS else None)
-        for name in (*registry, NEWS)
+        name: keys.make_months(declared[name].spec if name != NEWS else None)
+        for name in (*declared, NEWS)
         if sources.can_fetch(settings, table[name])
     }
     by_dataset = (
@@ -94,22 +97,26 @@ def _build_assets(
     )
 
     return [
-        *(sources.build_series_asset(registry[name], table[name]) for name in registry),
+        *(
+            sources.build_series_asset(each, table[name], blocks[name])
+            for name, each in declared.items()
+        ),
         sources.build_articles_asset(table[NEWS]),
         *(sources.build_months_asset(name, months) for name, months in fetched.items()),
         sources.build_embeddings_asset(with_news),
-        *(build(dataset) for dataset in registry for build in by_dataset),
-        *(forecast.build_next_day_asset(registry[name]) for name in daily),
-        *(forecast.build_scored_asset(name) for name in daily),
+        *(build(name, blocks[name]) for name in declared for build in by_dataset),
+        *(forecast.build_next_day_asset(each, blocks[name]) for name, each in daily.items()),
+        *(forecast.build_scored_asset(name, blocks[name]) for name in daily),
         sources.coverage,
-        # The report shows the scores of own data sets and the forecasts of all.
+        # The report shows the scores of own data sets and the forecasts of all, but no blocks.
         report.build_site_asset(
             _write_research,
             [
-                *(key for dataset in registry.own for key in keys.score_keys(dataset.name)),
+                *(key for name in own for key in keys.score_keys(name)),
                 *(
                     key
                     for name in daily
+                    if not blocks[name]
                     for key in (keys.next_day_key(name), keys.scored_key(name))
                 ),
             ],

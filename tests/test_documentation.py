@@ -314,7 +314,7 @@ PATTERNS = {
     r"\b(?:and|that|which) (?:is|are) none\b": "is not a ...",
     r"\bwhat is (?:of|made of|asked)\b": "name the thing",
 }
-#: Words of an earlier dialect, and below them the rooms that are not free of them yet.
+#: Words of an earlier dialect.
 DIALECT = {
     r"(?<!-)\balone\b": "only, by itself",
     r"\bbeside\b": "next to, with, compared with",
@@ -323,11 +323,6 @@ DIALECT = {
     r"\banew\b|\bfor ever\b|\bsays of\b|(?<!\")\btold\b": "again, deadlocks, shows, is sent",
     r"\bwhatever\b|\bnobody\b": "any, every; no one, or say it without a person",
 }
-DIALECT_STAYS = (
-    *(f"compevo_core/{name}" for name in ("baselines/", "data/content.py", "data/quantiles.py")),
-    "compevo_core/table/",
-    *(f"compevo_pipeline/sources/own/{name}.py" for name in ("draft", "frames", "table")),
-)
 GENERATED = re.compile(r"<!-- ([\w-]+): made by .*?<!-- end of \1 -->", re.DOTALL)
 
 
@@ -343,10 +338,9 @@ def read_texts(path: Path) -> Iterator[str]:
 
 def find_faults(path: Path) -> list[str]:
     texts = [(text, PATTERNS) for text in read_texts(path)]
-    if not path.relative_to(REPO).as_posix().startswith(DIALECT_STAYS):
-        # Comments of a module, too.
-        whole = [path.read_text("utf-8")] if path.suffix == ".py" else read_texts(path)
-        texts += [(text.lower(), DIALECT) for text in whole]
+    # Comments of a module, too.
+    whole = [path.read_text("utf-8")] if path.suffix == ".py" else read_texts(path)
+    texts += [(text.lower(), DIALECT) for text in whole]
     return [
         f"{flat[max(0, m.start() - 40) : m.end() + 30]!r}: {advice}"
         for flat, patterns in ((" ".join(text.split()), patterns) for text, patterns in texts)

@@ -93,7 +93,7 @@ def test_a_missing_package_names_its_extra():
     found = {
         name: extra
         for name in imported_modules()
-        for extra in ("table", "statsforecast", "fracast", "groups")
+        for extra in ("table", "statsforecast", "fracast", "groups", "zero-shot")
         if canonical(PROVIDERS[name][0]) in EXTRAS[extra]
     }
     assert found == _EXTRAS

@@ -140,11 +140,10 @@ def list_research() -> Iterator[str]:
     from compevo_core.config.run import SYSTEM_SETTINGS
     from compevo_core.data.datasets import DATASETS
     from compevo_core.evaluation.scopes import TEST_SUBSETS
-    from compevo_core.paper.changes import ABLATION, CHANGES, EXPERIMENTS
+    from compevo_core.paper.changes import ABLATION, CHANGES, EXPERIMENTS, NEWS_CHANGES
     from compevo_core.paper.declared import BUDGETS
     from compevo_core.paper.method_table import METHODS
     from compevo_core.paper.networks.forecaster import NETWORKS
-    from compevo_core.paper.news_changes import NEWS_CHANGES
     from compevo_core.paper.report.paper_tables import PAPER_TABLES
     from compevo_pipeline.sources.feeds import default_feeds
 
@@ -271,8 +270,7 @@ class ReportPage(HTMLParser):
 @cache
 def parse_reports() -> dict[str, ReportPage]:
     """Parse the pages of the committed rows, and those of an invented run and an issued day."""
-    from compevo_core.paper.report.inputs import read_inputs
-    from compevo_core.paper.report.rows import empty_rows
+    from compevo_core.paper.report.inputs import empty_rows, read_inputs
     from compevo_core.report.forecast_page import render_forecasts
     from tests.support.issued_samples import make_day
     from tests.support.report_samples import make_inputs, make_run, render_undrawn

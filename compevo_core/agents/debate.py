@@ -35,22 +35,22 @@ from compevo_core.data.view import WindowView
 from compevo_core.lora.population import Population
 
 _SUMMARY_PARTS = 4
-"""Parts of the horizon whose mean an agent tells the others: all numbers of each would be most of
-everybody's prompt."""
+"""Parts of the horizon whose means an agent sends to the others: all numbers of all rivals would
+fill most of a prompt."""
 _TITLE_CHARACTERS = 72
 _SMALLEST_SPREAD = 1e-8
 
 
 class DebateHeads(nn.Module):
-    """The value head and the verifier head of every local agent: a number each from a state."""
+    """The value head and the verifier head of every local agent; each maps a state to a number."""
 
     def __init__(self, agents: int, hidden: int) -> None:
         super().__init__()
-        # Zero: at first a forecast has no value, and all are verified alike.
+        # Zeros: at first no forecast has a value, and all get the same verdict.
         for kind in (VALUE, VERIFIER):
             self.register_parameter(f"{kind}_AD", nn.Parameter(torch.zeros(agents, hidden)))
             self.register_parameter(f"{kind}_bias_A1", nn.Parameter(torch.zeros(agents, 1)))
-        # States of deep layers are large and of few directions; without a norm the heads diverge.
+        # States of deep layers are large and point in few directions; without a norm heads diverge.
         self.norm = nn.LayerNorm(hidden, elementwise_affine=False)
 
     def forward(self, kind: str, states_ABD: Tensor, agents: slice) -> Tensor:
@@ -73,7 +73,6 @@ def write_notes(
 
     Forecasts cover all agents, in the unit of each window; articles come best match first.
     """
-    # Means of parts of the day: all numbers of each rival would fill the context.
     spans = split_evenly(values_ABH.shape[2], _SUMMARY_PARTS)
     said: list[list[str]] = []
     for agent, by_window in enumerate(news):
@@ -92,9 +91,10 @@ def write_notes(
 
 
 def discount_rewards(reward_TAB: Tensor, discount: float) -> Tensor:
-    """Return what each forecast led to, (T, A, B): its reward, and what followed at a discount.
+    """Return what each forecast led to, (T, A, B): its reward, and the later ones at a discount.
 
-    What followed is the mean over all agents: each of them read it, and may have been led astray.
+    Later rewards are means over all agents, as each of them read the forecast and may have been
+    misled by it.
     """
     returns = [reward_TAB[-1]]
     for reward_AB in reward_TAB[:-1].flip(0):
@@ -105,7 +105,7 @@ def discount_rewards(reward_TAB: Tensor, discount: float) -> Tensor:
 def standardise_advantages(return_AB: Tensor, value_AB: Tensor) -> Tensor:
     """Return how much more each forecast earned than was expected, in standard deviations."""
     surplus_AB = return_AB - value_AB
-    # Equal surpluses have no spread, and then no advantage either.
+    # Where all surpluses are equal there is no spread, and no advantage.
     spread = surplus_AB.std(unbiased=False).clamp(min=_SMALLEST_SPREAD)
     return (surplus_AB - surplus_AB.mean()) / spread
 
@@ -117,13 +117,13 @@ def log_density(sampled_ABH: Tensor, mean_ABH: Tensor, deviation: float) -> Tens
 
 def weigh_by_score(logit_AB: Tensor) -> Tensor:
     """Return the verifier's scores, normalised over the agents of a window, (B, A)."""
-    # A score between 0 and 1, so that weights are positive and none takes all.
+    # Scores are between 0 and 1, so that all weights are positive and no agent takes all.
     score_BA = torch.sigmoid(logit_AB).T
     return score_BA / score_BA.sum(1, keepdim=True)
 
 
 def find_better(error_AB: Tensor) -> Tensor:
-    """Return 1 where a forecast beats the agents' mean error on its window, else 0, (A, B)."""
+    """Return 1 where a forecast beats the agents' mean error on its window, otherwise 0, (A, B)."""
     return (error_AB < error_AB.mean(0, keepdim=True)).to(error_AB.dtype)
 
 
@@ -155,7 +155,7 @@ class DebateExecutor(StrategyExecutor):
         return dataclasses.replace(forecasts, weights_BA=weigh_by_score(logit_AB))
 
     def exchange(self, readings: AgentReadings, values_ABH: Tensor) -> AgentReadings:
-        """Return what agents read of the others' forecasts and reasons, after their own news."""
+        """Return the readings with a note of the others' forecasts and reasons after the news."""
         scaled_ABH = values_ABH.detach().cpu().numpy().astype(np.float64)
         views = [reading.example.view for reading in readings[0]]
         scaler = self._reader.inputs.scaler

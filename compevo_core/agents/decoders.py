@@ -1,9 +1,9 @@
-"""A window prepared for an ensemble, and what a decoder of agents is given and returns.
+"""What ensembles and decoders of agents are given, and what they return (decision 01-decoder).
 
-What belongs here: also the kinds of adapters, the bases of members, and equal weights. What does
-not: the numeric head (``agents.head_decoder``), answers as text (``agents.text_decoder``), agents
-that read (``agents.strategy``), fitting base models and scaling (``training.prior``), weights that
-rounds train (``agents.selection``). See decision 01-decoder.
+What belongs here: prepared windows, requests and forecasts, kinds of adapters, the bases of
+members, and equal weights. What does not: the numeric head (``agents.head_decoder``), answers as
+text (``agents.text_decoder``), agents that read (``agents.strategy``), fitting base models and
+scaling (``training.prior``), weights that rounds train (``agents.selection``).
 
 Shapes: A agents or members, B windows or forecasts of an agent, P base models, H horizon.
 """
@@ -20,7 +20,7 @@ from compevo_core.data.view import WindowView
 
 FORECAST = "forecast"
 LOGIC = "logic"
-KINDS = (FORECAST, LOGIC)  # paper 5.1: two adapters an agent
+KINDS = (FORECAST, LOGIC)  # paper 5.1: two adapters for each agent
 VALUE = "value"
 VERIFIER = "verifier"
 DEBATE_KINDS = (FORECAST, VALUE, VERIFIER)  # paper D.4: three in a debate, the first its policy
@@ -35,7 +35,7 @@ class ForecastExample:
 
     view: WindowView
     # The forecast of every base model; each agent corrects its own mixture of them, its base
-    # (decision 02-priors). P is 0 where no agent has a base model: the base is zero then
+    # (decision 02-priors). Without any base model P is 0, and the base is zero
     priors_PH: FloatArray
     truth_H: FloatArray | None = None  # the observed values, NaN where missing; None at inference
 
@@ -64,16 +64,13 @@ class RetrievedArticle:
 
 @dataclasses.dataclass(frozen=True)
 class ForecastRequest:
-    """A window that an agent reads under one or more logics.
-
-    What the logics of a window share is read once.
-    """
+    """A window that an agent reads once, under one or more logics."""
 
     example: ForecastExample
     logics: Sequence[str]  # at least one; each gives one forecast
     # For each logic the articles that it retrieved, best match first
     news: Sequence[Sequence[RetrievedArticle]]
-    note: str = ""  # what the agent reads of others after its news, in lines; empty without any
+    note: str = ""  # lines about other agents, which it reads after its news
 
 
 AgentReadings = Sequence[Sequence[ForecastRequest]]
@@ -84,22 +81,21 @@ AgentReadings = Sequence[Sequence[ForecastRequest]]
 class BatchForecasts:
     """Forecasts of every agent: tensors, or arrays of agents without a language model."""
 
-    # Scaled, of B windows, or of several logics of a window one after the other; with a gradient
-    # path only from the head
+    # Scaled; of B windows, or of several logics of a window one after the other. Only those of the
+    # head have a gradient path
     values_ABH: Any
-    # The text decoder's training loss of each agent, with gradient; zeros from the head and outside
-    # training
+    # Training loss of each agent's answers as text, with gradient; otherwise zeros
     token_loss_A: Any
     n_unparsed: int = 0  # answers that could not be read and are scored as the agent's base
     n_cut: int = 0  # prompts that were too long and lost news or history
-    weights_BA: Any = None  # how much each agent counts, where the forecasts themselves say so
+    weights_BA: Any = None  # weight of each agent, if the agents weigh each other
     # Ids of the articles that each agent read, by agent and window, best match first
     news: Sequence[Sequence[tuple[str, ...]]] = ()
 
 
 @dataclasses.dataclass
 class EqualFitness:
-    """What :class:`agents.selection.FitnessSelection` is before any round: all members alike."""
+    """Fitness and weights that are equal for all members, as before the first round."""
 
     members: int
 

@@ -1,7 +1,7 @@
-"""What a population has forecast of days whose truth is known, in the order of time.
+"""Forecasts of a population whose truth is known, in the order of time.
 
-It starts with the validation windows of training, each forecast when only earlier days were known,
-and grows with every observed day. Weights (``agents.online_selection``) and quantiles
+The first ones belong to the validation windows of training, each made when only earlier days were
+known; every observed day adds some. Weights (``agents.online_selection``) and quantiles
 (``data.quantiles``) follow from it.
 
 Shapes: A agents, N windows, H horizon.
@@ -37,7 +37,7 @@ class Experience:
     agents_NAH: FloatArray  # calibrated
     mixture_NH: FloatArray  # the population's forecast
     truth_NH: FloatArray  # NaN where missing
-    scale_NH: FloatArray  # what errors grow with by the publisher's own word, NaN without one
+    scale_NH: FloatArray  # expected size of the errors as the publisher states it, or NaN
     spread_N: FloatArray  # standard deviation of the view's inputs, in the series' unit
 
     @classmethod
@@ -84,14 +84,8 @@ class Experience:
         """Origin of the last window, in minutes since 1970."""
         return int(self.origin_N.max()) if len(self) else NOT_STARTED
 
-    @property
-    def scopes(self) -> list[tuple[str, int]]:
-        """Series of each window, and the steps before its origin that were unknown."""
-        entities = [self.entities[i] for i in self.entity_N]
-        return list(zip(entities, self.unknown_N.tolist(), strict=True))
-
     def join(self, *later: Self) -> Self:
-        """Return the experience with others of the same series behind it."""
+        """Return this experience followed by later ones of the same series."""
         joined: dict[str, Any] = {
             name: np.concatenate([getattr(part, name) for part in (self, *later)])
             for name in _ARRAYS

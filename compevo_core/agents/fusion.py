@@ -10,8 +10,8 @@ Shapes: A agents, D hidden.
 import torch
 from torch import Tensor, nn
 
-#: How far from the neutral embedding soft prompts start, as a share of that embedding's norm: far
-#: enough to differ from it in bfloat16, near enough to read like it (decision 04-policy).
+#: Distance of the first soft prompts from the neutral embedding, as a share of its norm: enough to
+#: differ in bfloat16, little enough to read alike (decision 04-policy).
 _START_DEPARTURE = 0.1
 
 
@@ -33,10 +33,9 @@ class StrategyFusion(nn.Module):
         self.gate3 = _build_linear(2 * hidden, hidden, generator)
         self.projection = _build_linear(hidden, hidden, generator)
 
-        # Near the neutral embedding the first logics read like the backbone's own, yet the weights
-        # are not zero, so that candidates and gates get a gradient from the first round on.
-        # Entries drawn uniformly within 1 / sqrt(D) have variance 1 / (3 D), so that they send a
-        # state of length one to a vector of length 1 / sqrt(3) for every D.
+        # Near the neutral embedding the first logics read like the backbone's own. The weights are
+        # not zero, so that candidates and gates have a gradient from the first round on. Uniform
+        # entries within 1 / sqrt(D) map a state of length one to a length of 1 / sqrt(3).
         with torch.no_grad():
             self.projection.bias.copy_(neutral_D)
             self.projection.weight.mul_(_START_DEPARTURE * float(neutral_D.norm()) * 3**0.5)
@@ -48,16 +47,16 @@ class StrategyFusion(nn.Module):
         """Return alpha (A, A) of Eq. 9: zero on the diagonal, rows sum to one (0 for one agent)."""
         agents = self.scores_AA.shape[0]
         if agents == 1:
-            # A softmax over a row that is masked whole would be NaN.
+            # A softmax over a fully masked row would be NaN.
             return torch.zeros_like(self.scores_AA)
 
         is_self_AA = torch.eye(agents, dtype=torch.bool, device=self.scores_AA.device)
         return torch.softmax(self.scores_AA.masked_fill(is_self_AA, -torch.inf), dim=1)
 
     def forward(self, candidate_AD: Tensor, previous_AD: Tensor) -> Tensor:
-        """Fuse candidates with the states of the round before to final ones, h(e) (Eq. 9 to 13)."""
-        # The graph behind last round's states is gone, and the adapters that made them have moved:
-        # they are observations of the opponents, not something to train (decision 03-rounds).
+        """Fuse candidates with the previous round's states to the final ones (Eq. 9 to 13)."""
+        # Last round's states are observations of the opponents, not something to train: their graph
+        # is gone, and the adapters that made them have changed (decision 03-rounds).
         previous_AD = previous_AD.detach()
         context_AD = self.interaction_weights() @ previous_AD
 
@@ -65,15 +64,15 @@ class StrategyFusion(nn.Module):
         gate2_AD = torch.sigmoid(self.gate2(torch.cat([previous_AD, context_AD], -1)))
         informed_AD = (1.0 - gate2_AD) * previous_AD + gate2_AD * context_AD
 
-        # Stage 3: how much of its new candidate it takes up.
+        # Stage 3: how much of its new candidate it adopts.
         gate3_AD = torch.sigmoid(self.gate3(torch.cat([informed_AD, candidate_AD], -1)))
         return (1.0 - gate3_AD) * informed_AD + gate3_AD * candidate_AD
 
     def soft_prompt(self, fused_AD: Tensor) -> Tensor:
         """Project each final state to the embedding before the instruction, (A, D) to (A, D).
 
-        States are scaled to length one first: their norm differs between backbones by orders of
-        magnitude, and the soft prompt must stay in the range of token embeddings.
+        States are scaled to length one first, as their norms differ by orders of magnitude between
+        backbones, and a soft prompt must stay in the range of token embeddings.
         """
         prompt_AD: Tensor = self.projection(torch.nn.functional.normalize(fused_AD, dim=-1))
         return prompt_AD

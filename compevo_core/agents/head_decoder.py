@@ -11,9 +11,9 @@ A prompt is, in this order (decision 01-decoder):
 The part before the bar is the same for every logic of a window and is read once. The target
 day's tokens come last, so that they see the logic and the news.
 
-A linear patch costs one token for four values or more, where digits cost several tokens a value
-(patches: Nie et al., PatchTST, 2023). Maps start at the scale of the word embeddings, and the
-read-out at zero: before training the forecast is the base (decision 02-priors).
+A linear patch costs one token for four values or more (Nie et al., PatchTST, 2023); digits cost
+several tokens per value. Maps start at the scale of the word embeddings, and the read-out at zero:
+before training the forecast is the base (decision 02-priors).
 
 Shapes: A agents, B windows, P base models, C context columns, S channels of the target day, K steps
 of a patch, T patches, R forecasts, M articles, E article embedding, L packed length, H horizon,
@@ -45,18 +45,18 @@ from compevo_core.errors import ConfigError
 from compevo_core.lora import Population, PromptGroup
 from compevo_core.runtime.seeding import derive_seed
 
-_KEPT_TEXTS = 4096  # whose tokens are kept
+_KEPT_TEXTS = 4096  # most texts whose tokens are cached
 
 CONTEXT_TOKENS = 1
-_PATCH_STEPS = 4  # of a short grid
-_MOST_PATCHES = 24  # of a long one, whose patches are longer
-_NO_NEWS = ""  # stands for the token of no news among the articles
+_PATCH_STEPS = 4  # steps of a patch on a short grid
+_MOST_PATCHES = 24  # longer grids have longer patches
+_NO_NEWS = ""  # key of the token for no news among the articles
 _BASE_CHANNELS = 2  # the last season and the agent's base
 
 
 @dataclasses.dataclass(frozen=True)
 class Patches:
-    """How some steps are cut into patches of one length; what is missing of a whole one is zero."""
+    """How steps are cut into patches of one length; an incomplete patch is filled with zeros."""
 
     steps: int
     length: int
@@ -64,12 +64,12 @@ class Patches:
 
     @classmethod
     def cut(cls, steps: int) -> Self:
-        """Choose the length: four steps, or more where there would be too many patches."""
+        """Return patches of four steps, or of more where there would be too many."""
         length = max(_PATCH_STEPS, math.ceil(steps / _MOST_PATCHES))
         return cls(steps, length, math.ceil(steps / length))
 
     def fold(self, values: Tensor, *, before: bool) -> Tensor:
-        """Return values (..., steps) as patches (..., T, K), with zeros before or behind them."""
+        """Return values (..., steps) as patches (..., T, K), with zeros before or after them."""
         lacking = self.count * self.length - self.steps
         padded = nn.functional.pad(values, (lacking, 0) if before else (0, lacking))
         return padded.reshape(*values.shape[:-1], self.count, self.length)
@@ -79,28 +79,28 @@ class NumericTokens(nn.Module):
     """One agent's maps from numbers to tokens, stacked over agents.
 
     The difference of each base model from the agent's base is a channel, where there are several.
-    An article size of 0 says that articles are read as text; ``scale`` is the root mean square of
-    the backbone's word embeddings.
+    Without ``reads_articles`` articles are read as text; ``scale`` is the root mean square of the
+    backbone's word embeddings.
     """
 
     def __init__(
         self,
         generators: Sequence[torch.Generator],
+        inputs: NumericInputs,
         *,
-        n_context: int,
         n_priors: int,
-        article_size: int,
+        reads_articles: bool,
         hidden: int,
         scale: float,
-        history: Patches,
-        target: Patches,
     ) -> None:
         super().__init__()
-        self.history, self.target = history, target
+        self.history = history = Patches.cut(inputs.lookback)
+        self.target = target = Patches.cut(inputs.horizon)
+        n_context = len(inputs.context_mean_C)
         channels = _BASE_CHANNELS + (n_priors if n_priors > 1 else 0)
 
         def sample(*shape: int, fan_in: int) -> nn.Parameter:
-            # Standardised inputs of this fan-in then give embeddings of the words' own size.
+            # With this fan-in, standardised inputs give embeddings as large as those for words.
             std = scale * fan_in**-0.5
             rows = [torch.randn(shape, generator=generator) * std for generator in generators]
             return nn.Parameter(torch.stack(rows))
@@ -113,10 +113,11 @@ class NumericTokens(nn.Module):
         self.target_AFD = sample(features, hidden, fan_in=features)
         self.target_position_ATD = sample(target.count, hidden, fan_in=1)
 
-        # "No news" is a state that an agent knows, not the absence of a token.
-        self.no_news_AD = sample(hidden, fan_in=1) if article_size else None
+        # Having no news is something that an agent can read, not the absence of a token.
+        self.no_news_AD = sample(hidden, fan_in=1) if reads_articles else None
         # Article embeddings have length one, so their entries are of size E^-1/2 each.
-        self.article_AED = sample(article_size, hidden, fan_in=1) if article_size else None
+        article_size = inputs.article_size
+        self.article_AED = sample(article_size, hidden, fan_in=1) if reads_articles else None
 
     def embed_context(self, context_BC: Tensor, agents: slice) -> Tensor:
         """Return the token of calendar, weather and series, (A, B, D)."""
@@ -147,7 +148,7 @@ class PatchReadout(nn.Module):
     """A linear read-out per agent, from the state at a target-day token to its own steps.
 
     States of all windows share one large direction, which carries no information. Its mean and size
-    are measured once, before training, and taken out.
+    are measured once, before training, and removed.
     """
 
     centre_ATD: Tensor
@@ -198,10 +199,6 @@ class HeadDecoder:
         seen = [members[a].count_seen(inputs.lookback) for a in local_agents]
         self._is_seen_AH = torch.stack([(age_H <= count).float() for count in seen]).to(device)
 
-        history, target = Patches.cut(inputs.lookback), Patches.cut(inputs.horizon)
-        self.read_tokens = CONTEXT_TOKENS + history.count  # soft tokens of a window that are read
-        self.target_tokens = target.count  # those from which its forecast is read out
-
         # The root mean square of the word embeddings, as the first layer gets them.
         vocabulary = population.backbone.model.get_input_embeddings().num_embeddings
         embeds = population.embed(torch.arange(min(vocabulary, 4096)).to(device)).detach().float()
@@ -215,19 +212,20 @@ class HeadDecoder:
         ]
         self._tokens = NumericTokens(
             generators,
-            n_context=inputs.n_context,
+            inputs,
             n_priors=mix_AP.shape[1],
-            article_size=inputs.article_size if self._reads_tokens else 0,
+            reads_articles=self._reads_tokens,
             hidden=hidden,
             scale=float(embeds.square().mean().sqrt()),
-            history=history,
-            target=target,
         )
-        self._readout = PatchReadout(len(local_agents), hidden, target)
+        # Soft tokens of a window that are read, and those from which its forecast is read out.
+        self.read_tokens = CONTEXT_TOKENS + self._tokens.history.count
+        self.target_tokens = self._tokens.target.count
+        self._readout = PatchReadout(len(local_agents), hidden, self._tokens.target)
         trained = {"tokens": self._tokens, "readout": self._readout}
         self.module = nn.ModuleDict(trained).to(device)
 
-        # The same few texts come with every batch.
+        # Every batch has the same few texts.
         tokenizer = population.backbone.tokenizer
         self.encode_task = lru_cache(_KEPT_TEXTS)(partial(tokenize_prompt, tokenizer))
         encode = partial(tokenizer.encode, add_special_tokens=False)
@@ -238,7 +236,7 @@ class HeadDecoder:
     ) -> BatchForecasts:
         """Forecast every reading of some local agents under each of its logics, in their order.
 
-        The forecasts have a gradient path whenever torch records one, in training and elsewhere.
+        The forecasts have a gradient path whenever torch records one.
         """
         del train
 
@@ -264,7 +262,7 @@ class HeadDecoder:
     def read_states(
         self, readings: AgentReadings, agents: slice, base_ABH: FloatArray | None = None
     ) -> tuple[Tensor, int]:
-        """Return the states at the target day's tokens (A, R, T, D), and the cut prompts.
+        """Return the states at the target day's tokens (A, R, T, D), and how many prompts were cut.
 
         Forecasts in ``base_ABH``, if given, are read in place of each agent's base.
         """
@@ -292,8 +290,8 @@ class HeadDecoder:
     ) -> tuple[list[list[PromptGroup]], int]:
         """Return the prompts by agent, then by window, and how many were cut.
 
-        The table holds the soft tokens of one window after another, then the articles, and
-        last the token for no news.
+        Soft tokens are numbered window by window, then come the articles, then the token for no
+        news.
         """
         window_tokens = self.read_tokens + self.target_tokens
         first_article = len(readings[0]) * window_tokens
@@ -304,7 +302,7 @@ class HeadDecoder:
             for window, reading in enumerate(agent_readings):
                 first = window * window_tokens
                 first_target = first + self.read_tokens
-                # Text first: models give their first token a role of its own: it must be a word.
+                # Models treat their first token in a special way: it must be a word.
                 task = self.encode_task(render_task(reading.example.view))
                 prefix = [*task, *self._soft_ids(range(first, first_target))]
                 target = self._soft_ids(range(first_target, first + window_tokens))
@@ -328,11 +326,18 @@ class HeadDecoder:
     ) -> tuple[list[int], int]:
         """Return logic, news and note in at most ``room`` tokens, and how many articles were cut.
 
-        The worst matches go first; ``rows`` are the places of articles in the table of soft tokens.
+        The worst matches are cut first; ``rows`` are the numbers of articles among the soft tokens.
         """
+        limit = self.config.news.title_characters
+        shown = logic if self.config.forecast.logic_in_prompt else None
         note_ids = self.encode(f"\n{note}\n") if note else []
         for n_left_out in range(len(news) + 1):
-            evidence = self._write_evidence(logic, news[: len(news) - n_left_out], rows)
+            read = news[: len(news) - n_left_out]
+            titles = None if self._reads_tokens else read
+            evidence = self.encode(render_logic_and_news(shown, titles, title_characters=limit))
+            if self._reads_tokens:
+                names = [article.article_id for article in read] or [_NO_NEWS]
+                evidence = [*evidence, *self._soft_ids([rows[name] for name in names])]
             if len(evidence) + len(note_ids) <= room:
                 return [*evidence, *note_ids], n_left_out
 
@@ -340,18 +345,6 @@ class HeadDecoder:
             "a forecast prompt needs more than backbone.context_length = "
             f"{self.config.backbone.context_length} tokens without any news; raise it"
         )
-
-    def _write_evidence(
-        self, logic: str, news: Sequence[RetrievedArticle], rows: Mapping[str, int]
-    ) -> list[int]:
-        limit = self.config.news.title_characters
-        shown = logic if self.config.forecast.logic_in_prompt else None
-        if not self._reads_tokens:
-            return self.encode(render_logic_and_news(shown, news, title_characters=limit))
-
-        text = render_logic_and_news(shown, None, title_characters=limit)
-        names = [article.article_id for article in news] or [_NO_NEWS]
-        return [*self.encode(text), *self._soft_ids([rows[name] for name in names])]
 
     def _soft_ids(self, rows: Sequence[int]) -> list[int]:
         return [self.population.soft_token_id(row) for row in rows]
@@ -368,7 +361,7 @@ class HeadDecoder:
 
         channels = [season_ABH, read_ABH]
         if priors_BPH.shape[1] > 1:
-            # Where forecasters disagree, one of them is wrong.
+            # Where base models disagree, at least one of them is wrong.
             difference_ABPH = priors_BPH - read_ABH[:, :, None]
             channels += (difference_ABPH / self.inputs.spread_of_priors).unbind(2)
         history_ABH = history_BH * self._is_seen_AH[agents][:, None]

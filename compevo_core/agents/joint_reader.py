@@ -10,8 +10,8 @@ error with the agent under that logic: the difference reward (Wolpert and Tumer,
 functions for members of collectives", 2001), with "reads nothing" as the counterfactual (Foerster
 et al., "Counterfactual multi-agent policy gradients", 2018).
 
-Agents that chose at once would all take the niche that is free. So each chooses in a turn of its
-own, given what the others play by then (decision 04-policy).
+If agents chose at the same time, all would take the same free niche. So they take turns, and each
+chooses given what the others play by then (decision 04-policy).
 
 What belongs here: joint fits, rewards, turns. What does not: records of gains (``agents.logics``),
 who writes the logics (``agents.logic_writer``, ``agents.logics``).
@@ -21,7 +21,7 @@ Shapes: N windows, A agents, C logics, K columns, H horizon.
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,14 +39,14 @@ from compevo_core.agents.linear_reader import (
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.objective import own_error_weights, weigh_own_steps
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.ridge import PENALTIES, SEARCHED, KernelFolds, fit_ridge
+from compevo_core.agents.ridge import PENALTIES, SEARCHED, fit_ridge, hold_out_by_kernel
 from compevo_core.agents.selection import FitnessSelection, leave_out_idle
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, to_array
 from compevo_core.errors import DataError
 from compevo_core.runtime.usage import find_blas
 
-_DECIMALS = 3  # of the weights in a fit: adapters train gates, which move them a little each round
+_DECIMALS = 3  # of the weights in a fit, as training the gates changes them a little each round
 
 
 class JointReader:
@@ -60,7 +60,7 @@ class JointReader:
         self._fits: list[LinearFit] = []
 
     def settle(self, logics: Sequence[str]) -> None:
-        """Fit the logics that all agents play, under the weights that they have now."""
+        """Fit the logics that all agents play, under their present weights."""
         weights = self._selection.weights([view.entity for view in self.reader.views])
         weights_NA = to_array(weights).astype(np.float64).round(_DECIMALS)
         if self._logics == list(logics) and np.array_equal(self._weights_NA, weights_NA):
@@ -99,7 +99,7 @@ def fit_jointly(
         for agent, (design, mean) in enumerate(zip(designs, weights_NA.mean(0), strict=True)):
             columns = slice(end, end + design.x_NK.shape[1])
             end = columns.stop
-            # Without any weight an agent says nothing.
+            # An agent without weight adds nothing.
             own = fit.take(columns).scale(1 / np.sqrt(mean) if mean else 0.0)
             held_out_ANH[agent][:, steps] = own.hold_out(design.x_NK, reader.blocks)
             weights_AKH[agent][:, steps] = own.weights_KH
@@ -116,10 +116,7 @@ def fit_jointly(
 
 
 def scale_columns(weight_N: FloatArray, share_N: FloatArray) -> FloatArray:
-    """Return what an agent's columns are multiplied by in a joint fit, (N,).
-
-    With one weight ``w`` in all windows it is ``sqrt(w)``.
-    """
+    """Return the factors (N,) of an agent's columns in a joint fit, ``sqrt(w)`` for one weight."""
     mean = float(weight_N.mean())
     return share_N * weight_N / np.sqrt(mean) if mean else np.zeros_like(weight_N)
 
@@ -131,18 +128,17 @@ def mix(weights_NA: FloatArray, values_ANH: FloatArray) -> FloatArray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Standing:
-    """What is played when logics are scored, on N windows."""
+    """What all agents play on N windows while the logics of one of them are scored."""
 
-    logics: list[str]  # of all agents
-    weights_NA: FloatArray  # with which they are mixed; zero for an agent that adds nothing
-    open_NA: FloatArray  # what each has while it is scored, whether or not it adds something yet
+    logics: list[str]
+    weights_NA: FloatArray  # in the mixture; zero for an agent that adds nothing
+    open_NA: FloatArray  # of an agent while it is scored, whether or not it adds something yet
 
 
 class LogicScorer:
-    """Scores logics on some train windows, one agent's after another's, by their readings.
+    """Scores logics by how much their readings lower the errors of some train windows.
 
-    The features of the other agents are collected once per turn. Rewards are differences of
-    errors on the same windows, so that a window's difficulty cancels.
+    Both errors of a difference belong to the same windows, so that their difficulty cancels.
     """
 
     def __init__(self, reader: FittedReader, config: RunConfig) -> None:
@@ -153,7 +149,7 @@ class LogicScorer:
 
     def score(self, agent: int, logics: Sequence[str], standing: Standing) -> FloatArray:
         """Return by how much each logic of an agent lowers the error of each window, (C, N)."""
-        # By its own error an agent is paid as if it were the whole population.
+        # An agent that is paid by its own error is scored as if it were the whole population.
         base_NH, weight_N1 = self.reader.base_ANH[agent], np.ones((1, 1))
         others: list[tuple[int, str]] = []
         if self.pays_contribution:
@@ -165,15 +161,21 @@ class LogicScorer:
                 if other != agent and standing.weights_NA[:, other].any()
             ]
         missed_NH = interpolate(self.reader.truth_NH - base_NH)
+        left_CNH: Iterable[FloatArray]
         if self.pays_contribution and self._is_joint:
-            return self._score_jointly(agent, logics, standing, others, missed_NH)
+            left_CNH = self._fit_jointly(agent, logics, standing, others, missed_NH)
+        else:
+            for other, logic in others:
+                missed_NH = missed_NH - standing.weights_NA[:, [other]] * self._read(other, logic)
+            left = [missed_NH - weight_N1 * self._read(agent, logic) for logic in logics]
+            left_CNH = [missed_NH, *left]
 
-        for other, logic in others:
-            missed_NH = missed_NH - standing.weights_NA[:, [other]] * self._read(other, logic)
-        left = [missed_NH - weight_N1 * self._read(agent, logic) for logic in logics]
-        return self._compare(missed_NH, left)
+        # Steps without a truth were interpolated for the fits, but count in no error.
+        known_NH = np.where(np.isfinite(self.reader.truth_NH), 1.0, np.nan)
+        before_N, *after_CN = (np.nanmean(known_NH * left_NH**2, axis=1) for left_NH in left_CNH)
+        return np.stack([before_N - after_N for after_N in after_CN])
 
-    def _score_jointly(
+    def _fit_jointly(
         self,
         agent: int,
         logics: Sequence[str],
@@ -181,22 +183,21 @@ class LogicScorer:
         others: Sequence[tuple[int, str]],
         missed_NH: FloatArray,
     ) -> FloatArray:
-        """Return how much adding each logic improves the fit of the others."""
+        """Return held-out residuals (1 + C, N, H): of the others, then with each logic added."""
         left_CNH = np.empty((1 + len(logics), *missed_NH.shape))
         for steps, share_NA in list_kinds_of_steps(self.reader.weights_ANH):
-            folds = KernelFolds(missed_NH[:, steps], self.reader.blocks)
+            missed_Nh, blocks = missed_NH[:, steps], self.reader.blocks
             others_NN = np.zeros((len(missed_NH), len(missed_NH)))
             for other, logic in others:
                 weight_N = standing.weights_NA[:, other]
                 others_NN += self._multiply(other, logic, weight_N, share_NA[:, other])
 
-            left_CNH[0][:, steps] = folds.hold_out(others_NN)
+            left_CNH[0][:, steps] = hold_out_by_kernel(others_NN, missed_Nh, blocks)
             for row, logic in enumerate(logics, 1):
-                own_NN = self._multiply(
-                    agent, logic, standing.open_NA[:, agent], share_NA[:, agent]
-                )
-                left_CNH[row][:, steps] = folds.hold_out(others_NN + own_NN)
-        return self._compare(left_CNH[0], list(left_CNH[1:]))
+                weight_N = standing.open_NA[:, agent]
+                joined_NN = others_NN + self._multiply(agent, logic, weight_N, share_NA[:, agent])
+                left_CNH[row][:, steps] = hold_out_by_kernel(joined_NN, missed_Nh, blocks)
+        return left_CNH
 
     def _multiply(
         self, agent: int, logic: str, weight_N: FloatArray, share_N: FloatArray
@@ -212,14 +213,6 @@ class LogicScorer:
         nothing_H = np.zeros(self.reader.truth_NH.shape[1])
         return np.stack([held_out.get(view.window_id, nothing_H) for view in self.reader.views])
 
-    def _compare(self, without_NH: FloatArray, with_CNH: Sequence[FloatArray]) -> FloatArray:
-        # Steps without a truth were interpolated for the fits, and count in no error.
-        known_NH = np.where(np.isfinite(self.reader.truth_NH), 1.0, np.nan)
-        before_N, *after_CN = (
-            np.nanmean(known_NH * left**2, axis=1) for left in (without_NH, *with_CNH)
-        )
-        return np.stack([before_N - after_N for after_N in after_CN])
-
 
 @dataclasses.dataclass(frozen=True)
 class Turns:
@@ -230,7 +223,7 @@ class Turns:
     is_idle_A: BoolArray  # agents that add nothing to the others
     gain_AN: FloatArray  # of the logics that they play now, by window
     entities: list[str]  # of the windows
-    gain_AC: list[FloatArray]  # mean gains of all that was scored: first what was played before
+    gain_AC: list[FloatArray]  # mean gains of all scored logics; the first was played before
 
     def describe(self, n_samples: int) -> dict[str, Any]:
         """Return a round's record of rewards; samples come after the logic that was played."""
@@ -244,12 +237,12 @@ class Turns:
         }
 
     def gaps(self, n_samples: int) -> FloatArray:
-        """Return by how much each agent's best sample earned more than what it played (A,)."""
+        """Return by how much each agent's best sample earned more than the played logic, (A,)."""
         samples = slice(1, 1 + n_samples)
         return np.array([(of_C[samples] - of_C[0]).max(initial=0.0) for of_C in self.gain_AC])
 
     def pay(self, selection: FitnessSelection) -> None:
-        """Give the agents' fitness what their logics earned (Eq. 4), and idle agents no weight."""
+        """Update the fitness by what the logics earned (Eq. 4), and mark the idle agents."""
         gain_AN = torch.from_numpy(self.gain_AN).float().to(selection.fitness_EA.device)
         selection.update_fitness(gain_AN, self.entities)
         selection.is_idle_A.copy_(torch.from_numpy(self.is_idle_A))
@@ -265,7 +258,7 @@ def take_turns(
 ) -> Turns:
     """Let each agent in turn choose between the logic that it plays, its candidates and its record.
 
-    ``records`` stay as they are.
+    ``records`` are not changed: the result has new ones.
     """
     entities = [view.entity for view in scorer.reader.views]
     open_NA = to_array(selection.open_weights(entities)).astype(np.float64)
@@ -294,23 +287,23 @@ def take_turns(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainNews:
-    """The news of train windows: how ridges read it for agents, and what logics earn by it."""
+    """The news of train windows: how ridges read them for agents, and what logics earn by them."""
 
     config: RunConfig
-    mix_AP: FloatArray  # each agent's share in the base models
+    mix_AP: FloatArray  # shares of the base models in each agent's base
     examples: Sequence[ForecastExample]
     retriever: NewsRetriever
     selection: FitnessSelection
 
     def fit(self) -> LinearReader:
-        """Return what agents read by in training: fits of each, or of all at once if joint."""
+        """Return the fits that agents read by in training: each by itself, or all at once."""
         fitted = self.build_reader(self.examples)
         return JointReader(fitted, self.selection) if self.config.news.fit == "joint" else fitted
 
     def build_reader(
         self, examples: Sequence[ForecastExample], penalties: FloatArray = PENALTIES
     ) -> FittedReader:
-        """Return what fits the readings of all agents on some of the windows."""
+        """Return a reader of all agents that is fitted on some of the windows."""
         members = self.config.population.list_members()
         views = [example.view for example in examples]
         weights_ANH = own_error_weights(members, views, self.config.run.seed)
@@ -326,7 +319,7 @@ class TrainNews:
         """Score the new logics of all agents, and their best remembered ones, on some windows."""
         truths = np.stack([each.truth_H for each in self.examples if each.truth_H is not None])
         scored = [self.examples[i] for i in np.flatnonzero(is_known_enough(truths)).tolist()]
-        # The windows that score all logics, in the order of time; 0 is all of them.
+        # In the order of time; 0 means all of them.
         count = self.config.grpo.reward_windows
         if 0 < count < len(scored):
             chosen = rng.choice(len(scored), count, replace=False).tolist()

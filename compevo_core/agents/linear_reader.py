@@ -4,9 +4,9 @@ A language model tuned for a few hundred rounds learns less from the embedding o
 ridge in closed form does. So the ridge reads first, and the adapters correct its residuals. It is
 refitted for every logic that an agent tries, on all train windows.
 
-An article is read by the part of the day that its own words name, each part with weights of its
-own, which turn with the season where train holds a whole year. Embeddings hardly hold numbers, so
-the numbers of a text are features of their own, by entity and by the word before or after.
+Each part of the day that articles name has weights of its own, which vary with the season if train
+covers a whole year. Embeddings contain little of numbers, so the numbers of a text are separate
+features, by entity and by the word before or after.
 
 What belongs here: these fits and their reading of a window. What does not: which articles a logic
 retrieves (``agents.retrieval``).
@@ -41,50 +41,52 @@ from compevo_core.data.arrays import BoolArray, FloatArray, IntArray, mean_known
 from compevo_core.data.splits import leave_out_blocks
 from compevo_core.data.view import DEFAULT_STEPS, WindowView
 
-FOLDS = 5  # parts of train, one after the other in time; each is read by a fit on the others
+FOLDS = 5  # consecutive parts of train, each of which is read by a fit on the others
 
 PARTS = ("", "morning", "afternoon", "evening", "night")
-"""Parts of the day, by the word for each in an article; "" is for an article that names none."""
+"""Parts of the day as articles name them; "" is for an article that names none."""
 
-MOST_NUMBERS = 32  # most columns of numbers that a fit reads: the ones that occur in most windows
+MOST_NUMBERS = 32  # columns of numbers that a fit reads at most, those found in most windows
 
 _SYNONYMS = {"overnight": "night", "noon": "afternoon", "midday": "afternoon", "tonight": "night"}
 _PART = re.compile(rf"\b({'|'.join([*PARTS[1:], *_SYNONYMS])})\b")
-# A number and the words around it, of the same sentence: "chance of rain: 60 % in the east". A
-# hyphen within a word is no minus.
+# A number and the words around it in the same sentence: "chance of rain: 60 % in the east". A
+# hyphen within a word is not a minus.
 _NUMBER = re.compile(
     r"(?:([a-z]+)[^a-z0-9.;]*?)?(?<![\d.,])((?:(?<!\S)-)?\d+(?:\.\d+)?)(?:\s*[%°]?\s*([a-z]+))?"
 )
 
-_KEPT_FITS = 128
-"""Most fits held at a time: seed logics and some rewritings. Each holds all of train."""
+_KEPT_FITS = 128  # fits kept at most: seed logics and some rewritings; each holds all of train
 
-# Of the embeddings; the others hold next to none of their variance. Parts multiply them, and
-# what a season changes is less than what it leaves.
+# Principal components of the embeddings that are read: for all articles, for those of a part of the
+# day, and for what changes with the season. The others have almost no variance.
 _COMPONENTS, _COMPONENTS_OF_PART, _COMPONENTS_OF_SEASON = 128, 64, 16
 _KEPT_WORDS = 100_000  # titles, each as one entity reads it
-_SEASONAL = 0.5  # of the scale of what all the year has in common, chosen on held-out windows
-_LEAST_SHARE = 0.1  # of the windows with articles that must hold a number for it to be read
-_MOST_DRIFT = 0.8  # rank correlation with time, above which a number is not read
-_MOST_DISTINCT = 0.9  # different values per article, above which a number hardly ever repeats
+_SEASONAL = 0.5  # scale of seasonal columns relative to the others, chosen on held-out windows
+_LEAST_SHARE = 0.1  # of the windows with articles that must have a number for it to be read
+_MOST_DRIFT = 0.8  # rank correlation with time above which a number is not read
+_MOST_DISTINCT = 0.9  # different values per article above which a number hardly ever repeats
 _MONTHS, _DAYS_OF_YEAR = 12, 365.25
-_LEAST_KNOWN = 0.5  # of a window's steps, to be fitted on; the others are interpolated
+_LEAST_KNOWN = 0.5  # share of known steps in a window to be fitted on; the rest is interpolated
 
 
 _Made = TypeVar("_Made")
 
+_Columns = tuple[int, FloatArray, FloatArray]
+"""What is fitted of a block of Z: its start, basis (E, K) and values (N, K)."""
+
 
 class Words(NamedTuple):
-    """What the words of a title say outright."""
+    """What the words of a title state."""
 
     part: int  # of the day, a position in :data:`PARTS`
     numbers: tuple[tuple[int, float], ...]  # each by its key
 
 
 class Evidence(NamedTuple):
-    """What a logic retrieved for N windows: their articles put together, NaN where are none."""
+    """What a logic retrieved for N windows, by window; NaN where there are no articles."""
 
-    parts_P: npt.NDArray[np.intp]  # of the day that articles name; the first is for all articles
+    parts_P: npt.NDArray[np.intp]  # of the day that articles name; the first stands for all
     words_NPE: FloatArray  # means or sums of embeddings
     numbers: Sequence[Mapping[int, float]]  # of each window, by key
 
@@ -93,8 +95,8 @@ class Evidence(NamedTuple):
 def read_words(title: str, entity: str) -> Words:
     """Return the first part of the day that a title names, and its numbers.
 
-    A number's key is made of the entity (a hot day moves one series and not another), the part, its
-    side and the word on that side; it is the same in every process, so that a fit can be sealed.
+    A number's key is a hash of entity (a hot day moves one series and not another), part, side and
+    the word on that side. It is the same in every process, so that a fit can be sealed.
     """
     text = title.lower()
     match = _PART.search(text)
@@ -123,7 +125,7 @@ def gather_evidence(
     unite = np.sum if adds else np.mean
 
     words_NPE = np.full((len(words), len(parts_P), embeddings_ME.shape[1]), np.nan)
-    # What all articles say is learnt from all of them; a part of the day adds to it.
+    # The first part holds all articles, the others only those of a part of the day.
     for count in set(counts_N.tolist()) - {0}:
         windows = np.flatnonzero(counts_N == count)
         rows = starts_N[windows][:, None] + np.arange(count)
@@ -173,7 +175,7 @@ class Design:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LinearFit:
-    """How an agent reads what one logic retrieves; zero where that says nothing."""
+    """How an agent reads what one logic retrieves; zero where there is no evidence."""
 
     keys_F: IntArray  # zero where there are fewer numbers
     bounds_2F: FloatArray  # lowest and highest number of train
@@ -182,7 +184,7 @@ class LinearFit:
     member: MemberConfig
     # (H,) by train window; a window without articles is absent
     held_out: Mapping[str, FloatArray] = dataclasses.field(default_factory=dict)
-    is_joint: bool = False  # whether it says less of series and steps that are not the member's own
+    is_joint: bool = False  # whether series and steps that are not the member's own count less
 
     def read(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
         """Return the scaled reading (H,) of a window's articles, held out for train windows."""
@@ -193,11 +195,12 @@ class LinearFit:
         """Return the scaled reading (H,) by the fit on all of train; missing evidence is 0."""
         words = [read_words(article.title, view.entity) for article in articles]
         embeddings_ME = np.stack([article.embedding for article in articles])
-        evidence = gather_evidence([words], embeddings_ME, adds=is_generalist(self.member))
+        adds = self.member.reads == "everything"
+        evidence = gather_evidence([words], embeddings_ME, adds=adds)
         values_X = np.full_like(self.mean_X, np.nan)
         by_part_GE = values_X[:-MOST_NUMBERS].reshape(len(PARTS), -1)
         by_part_GE[evidence.parts_P] = evidence.words_NPE[0]
-        # Beyond what train has seen nothing was learnt.
+        # Nothing was learnt outside the range of train.
         numbers_F = _list_numbers(evidence.numbers, self.keys_F)[0]
         values_X[-MOST_NUMBERS:] = np.clip(numbers_F, *self.bounds_2F)
         words_W, numbers_F = np.split(np.nan_to_num(values_X - self.mean_X), [-MOST_NUMBERS])
@@ -209,7 +212,7 @@ class LinearFit:
 
 
 class LinearReader(Protocol):
-    """Gives the fit of a logic."""
+    """Finds the fit of a logic."""
 
     def find(self, agent: int, logic: str) -> LinearFit:
         """Return how an agent reads what a logic retrieves."""
@@ -218,7 +221,7 @@ class LinearReader(Protocol):
 class SealedReadings:
     """The fits of the logics that the agents of a sealed model play, in ``arrays`` by stored name.
 
-    ``members`` says what sets each local agent apart, by its number.
+    ``members`` are the settings of each local agent, by its number.
     """
 
     def __init__(
@@ -257,10 +260,10 @@ class SealedReadings:
 
 
 class FittedReader:
-    """Fits a logic when it is first asked for, on the train windows of a run.
+    """Fits a logic when it is first needed, on the train windows of a run.
 
-    What counts in an agent's own error (``weights_ANH``, all alike unless given) is what its reader
-    is fitted on: its series, its steps, its share of the windows.
+    ``weights_ANH`` are the weights of windows and steps in each agent's own error, by which its
+    reader is fitted; equal unless given.
     """
 
     def __init__(
@@ -272,7 +275,7 @@ class FittedReader:
         weights_ANH: FloatArray | None = None,
         penalties: FloatArray = PENALTIES,
     ) -> None:
-        """Take train windows with held-out base models, and what sets each of all agents apart."""
+        """Take train windows with held-out base models, and the settings of all agents."""
         self._penalties = penalties
         self.retriever = retriever
         self.members = members
@@ -282,13 +285,13 @@ class FittedReader:
         )
         self.base_ANH = mix_bases(mix_AP, examples)
         self.is_known_N = is_known_enough(self.truth_NH)
-        # News may begin late in train: blocks without any would judge no penalty.
+        # News may begin late in train, and blocks without any could not judge a penalty.
         readable = [view for view in self.views if view.candidate_ids]
         self.blocks = list(leave_out_blocks(self.views, FOLDS, readable))
         if weights_ANH is None:
             weights_ANH = np.ones_like(self.base_ANH)
         self.weights_ANH = weights_ANH
-        # What news of less than a year shows of a season would be carried into another one.
+        # With less than a year of news, effects of one season would be applied to another.
         months = {view.calendar.day_of_year // 31 for view in readable}
         self._waves = _list_waves(self.views)[: 3 if len(months) == _MONTHS else 1]
 
@@ -299,8 +302,8 @@ class FittedReader:
         centred_ME = embeddings_ME - embeddings_ME.mean(0) if names else embeddings_ME
         _, vectors_EE = np.linalg.eigh(centred_ME.T @ centred_ME)
         self._components_EK = vectors_EE[:, ::-1]
-        # The windows of a round ask for the same few fits again and again. Kept in plain tables: a
-        # cache around a method would hold this object, and all of train with it, after its use.
+        # Plain tables: a cache around a method would keep this object, and with it all of train,
+        # in memory after its use.
         self._fits: dict[tuple[int, str], LinearFit] = {}
         self._designs: dict[tuple[int, str], Design] = {}
 
@@ -335,7 +338,7 @@ class FittedReader:
             for view, of_window in zip(self.views, names, strict=True)
         ]
         embeddings_ME = pool.embeddings[pool.find_rows(chain.from_iterable(names))]
-        adds = is_generalist(self.members[agent])
+        adds = self.members[agent].reads == "everything"
         evidence = gather_evidence(words, embeddings_ME, adds=adds)
         is_read_N = np.array([bool(of_window) for of_window in names])
 
@@ -348,19 +351,27 @@ class FittedReader:
         mean_GE = np.zeros((len(PARTS), mean_PE.shape[1]))
         mean_GE[evidence.parts_P] = mean_PE
 
-        # One fit of all: a later fit to what an earlier one leaves would see each window's truth.
+        # One fit of all: fitting the residuals of another fit would use each window's truth.
         words_NPE = np.nan_to_num(evidence.words_NPE - mean_PE)
         columns = self._list_columns(evidence.parts_P, words_NPE, adds=adds)
         centred_NF = np.nan_to_num(numbers_NF - mean_F)
         spread_F = centred_NF.std(0)
         scale_FF = np.diag(1 / np.where(spread_F > 0, spread_F, np.inf))[:, spread_F > 0]
         start = 3 * len(PARTS) * len(self._components_EK)
-        numbers = start, scale_FF, centred_NF @ scale_FF
-        usable_N = is_read_N & self.is_known_N
-        if numbers[1].size and self._is_worse_with(numbers, columns, agent, usable_N):
-            keys_F, mean_F = np.zeros_like(keys_F), np.zeros_like(mean_F)
-        else:
-            columns = [*columns, numbers]
+        with_numbers = [*columns, (start, scale_FF, centred_NF @ scale_FF)]
+        if scale_FF.size:
+            # On the last block of a fit on those before it: a block in the middle has test data on
+            # both sides, which makes drifting numbers look good.
+            missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
+            is_last_N, is_before_N = (of & is_read_N & self.is_known_N for of in self.blocks[-1])
+
+            def measure(blocks: Sequence[_Columns]) -> float:
+                x_NK = _join_columns(blocks, len(names))
+                return float(measure_later(x_NK, missed_NH, is_before_N, is_last_N).min())
+
+            if measure(with_numbers) >= measure(columns):
+                keys_F, mean_F = np.zeros_like(keys_F), np.zeros_like(mean_F)
+                with_numbers = columns
         return Design(
             keys_F=keys_F,
             # Of the known numbers; those of a key that is nowhere are zero.
@@ -368,16 +379,14 @@ class FittedReader:
             * (keys_F > 0),
             mean_X=np.append(mean_GE, mean_F),
             is_read_N=is_read_N,
-            bases=[(start, basis_EK) for start, basis_EK, _ in columns],
-            x_NK=np.concatenate(
-                [np.empty((len(names), 0)), *(x_NK for _, _, x_NK in columns)], axis=1
-            ),
+            bases=[(start, basis_EK) for start, basis_EK, _ in with_numbers],
+            x_NK=_join_columns(with_numbers, len(names)),
         )
 
     def _list_columns(
         self, parts_P: npt.NDArray[np.intp], words_NPE: FloatArray, *, adds: bool
-    ) -> list[tuple[int, FloatArray, FloatArray]]:
-        """Return what is fitted by block of Z: start, basis (E, K) and values (N, K)."""
+    ) -> list[_Columns]:
+        """Return what is fitted, by block of Z."""
         columns = []
         for season, wave_N in enumerate(self._waves):
             for part in np.flatnonzero(words_NPE.any((0, 2))):
@@ -389,31 +398,14 @@ class FittedReader:
                 columns.append((start, basis_EK, wave_N[:, None] * (words_NPE[:, part] @ basis_EK)))
         return columns
 
-    def _is_worse_with(
-        self,
-        numbers: tuple[int, FloatArray, FloatArray],
-        columns: Sequence[tuple[int, FloatArray, FloatArray]],
-        agent: int,
-        usable_N: BoolArray,
-    ) -> bool:
-        """Return whether numbers raise the error on the last block of a fit on those before it.
 
-        A block in the middle has test data on both sides, which makes drifting numbers look good.
-        """
-        missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
-        is_last_N, is_before_N = self.blocks[-1]
-
-        def measure(*blocks: FloatArray) -> float:
-            x_NK = np.concatenate([np.empty((len(missed_NH), 0)), *blocks], axis=1)
-            rows = is_before_N & usable_N, is_last_N & usable_N
-            return float(measure_later(x_NK, missed_NH, *rows).min())
-
-        words = [x_NK for _, _, x_NK in columns]
-        return measure(*words, numbers[2]) >= measure(*words)
+def _join_columns(blocks: Sequence[_Columns], count: int) -> FloatArray:
+    """Return the values of all blocks side by side, (N, K); K is 0 without a block."""
+    return np.concatenate([np.empty((count, 0)), *(x_NK for _, _, x_NK in blocks)], axis=1)
 
 
 def list_kinds_of_steps(weights_ANH: FloatArray) -> list[tuple[IntArray, FloatArray]]:
-    """Return the steps that count alike in every window, and how much, (N, A): few differ."""
+    """Return groups of steps with equal weights in every window, and their weights (N, A)."""
     agents, count, horizon = weights_ANH.shape
     kinds_CS, kind_H = np.unique(weights_ANH.reshape(-1, horizon), axis=1, return_inverse=True)
     return [
@@ -425,7 +417,7 @@ def list_kinds_of_steps(weights_ANH: FloatArray) -> list[tuple[IntArray, FloatAr
 def _keep(
     kept: dict[tuple[int, str], _Made], key: tuple[int, str], make: Callable[[int, str], _Made]
 ) -> _Made:
-    """Return what was made for a key, or make it and forget the oldest where there are too many."""
+    """Return what was made for a key, or make it; beyond a limit the oldest is dropped."""
     if key not in kept:
         if len(kept) >= _KEPT_FITS:
             del kept[next(iter(kept))]
@@ -433,13 +425,8 @@ def _keep(
     return kept[key]
 
 
-def is_generalist(member: MemberConfig) -> bool:
-    """Return whether an agent reads the sum of all articles of its scope."""
-    return member.reads == "everything"
-
-
 def _list_waves(views: Sequence[WindowView]) -> list[FloatArray]:
-    """Return by what words are multiplied in each window (N,): one, cosine and sine of the year."""
+    """Return the factors (N,) of the words: one, and cosine and sine of the day of the year."""
     turns_N = np.array([view.calendar.day_of_year for view in views]) / _DAYS_OF_YEAR
     return [np.ones(len(views)), np.cos(2 * np.pi * turns_N), np.sin(2 * np.pi * turns_N)]
 
@@ -456,10 +443,10 @@ def _choose_numbers(
     numbers: Sequence[Mapping[int, float]],
     origins: Sequence[datetime],
 ) -> IntArray:
-    """Return the keys (F,) of the numbers that most windows with articles hold, then zeros.
+    """Return the keys (F,) of the numbers that most windows with articles have, then zeros.
 
-    Left out are numbers that grow with time, such as a year, and numbers that hardly ever repeat,
-    such as an identifier: in use they would be outside the range seen in training.
+    Numbers that grow with time, such as a year, or hardly ever repeat, such as an identifier, are
+    left out: in use they would be outside the range of training.
     """
     values: dict[int, dict[str, float]] = {}
     for of_window, said in zip(names, words, strict=True):
@@ -474,20 +461,18 @@ def _choose_numbers(
     for key, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if count < least or place == MOST_NUMBERS:
             break
-        held = [(at, of[key]) for at, of in zip(origins, numbers, strict=True) if key in of]
         articles = values[key]
-        repeats = len(set(articles.values())) <= _MOST_DISTINCT * len(articles)
-        if repeats and abs(_correlate_ranks(*zip(*held, strict=True))) <= _MOST_DRIFT:
+        if len(set(articles.values())) > _MOST_DISTINCT * len(articles):
+            continue
+
+        # Spearman's correlation of time and number; none where one of the two never changes.
+        held = [(at, of[key]) for at, of in zip(origins, numbers, strict=True) if key in of]
+        ranks = [np.unique(side, return_inverse=True)[1] for side in zip(*held, strict=True)]
+        drift = np.asarray(np.corrcoef(ranks))[0, 1] if all(map(np.any, ranks)) else 0.0
+        if abs(drift) <= _MOST_DRIFT:
             keys_F[place] = key
             place += 1
     return keys_F
-
-
-def _correlate_ranks(first: Sequence[Any], second: Sequence[Any]) -> float:
-    """Return Spearman's correlation; 0 where one of the two never changes."""
-    ranks = [np.unique(side, return_inverse=True)[1] for side in (first, second)]
-    correlation_22 = np.asarray(np.corrcoef(ranks)) if all(map(np.any, ranks)) else np.eye(2)
-    return float(correlation_22[0, 1])
 
 
 def is_known_enough(truth_NH: FloatArray) -> BoolArray:

@@ -1,8 +1,8 @@
 """Write the agents' next logics: candidate, fusion, soft prompt, samples (paper 4.3, Eq. 8).
 
-What belongs here: the G logic texts that an agent samples by its own adapters, and their
-log-probabilities. What does not: what it reads before (``agents.observation``), HTTP and keys of an
-endpoint (the pipeline), the policy loss (``agents.objective``).
+What belongs here: the G logics that an agent samples by its own adapters, and their
+log-probabilities. What does not: its prompt (``agents.observation``), HTTP and keys of an endpoint
+(the pipeline), the policy loss (``agents.objective``).
 
 Each process writes for its local agents; only the candidates' states are gathered.
 
@@ -11,8 +11,7 @@ L packed length, D hidden, N sampled tokens of all agents.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -20,8 +19,9 @@ from torch import Tensor
 from compevo_core.agents.decoders import LOGIC
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.logics import SlotDraws, clean_logic
-from compevo_core.agents.observation import Observation, fit_logic_prompt
+from compevo_core.agents.observation import fit_logic_prompt
 from compevo_core.agents.prompts import (
+    Observation,
     build_logic_messages,
     count_first_line,
     list_stop_tokens,
@@ -35,8 +35,8 @@ from compevo_core.lora import Batch, Population, PromptGroup, SamplingSettings
 from compevo_core.lora.attention import PrefillCache
 from compevo_core.runtime.distributed import AgentShards
 
-Draw = Callable[[int], tuple[Tensor, Tensor]]
-"""Samples so many logics of every local agent: ids and mask, (A, G, T)."""
+Generators = Sequence[torch.Generator]
+"""One for each local agent, which its logics are sampled from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,24 +48,24 @@ class Proposal:
     group_logics: list[list[str]]  # the G sampled logics of each local agent, cleaned
     ids_AGT: Tensor
     # 1 where a token is part of a logic, the token that ends it included; 0 after the first line
-    # and in an empty sample: no text was made of these, so no reward is theirs
+    # and in an empty sample, as these tokens earned nothing
     mask_AGT: Tensor
-    # Whether the policy wrote no logic there: the sample held none and was replaced by the agent's
-    # present one (decision 05-logics), or chance drew it. Its advantage is 0
+    # Whether the policy did not write the logic: the sample contained none and was replaced by the
+    # agent's present one (decision 05-logics), or it was drawn by chance. Its advantage is 0
     is_empty_AG: Tensor
     prompt_ids: list[list[int]]
     # The soft prompts of all agents; None in the ablation without fusion
     soft_prompt_AD: Tensor | None
-    n_empty: int  # drafts and samples that held no logic and were replaced
+    n_empty: int  # drafts and samples that contained no logic and were replaced
     n_cut: int  # logic-update prompts that were too long and lost news, history or peers
 
 
 class LogicWriter:
     """Write logics for all local agents at once.
 
-    No method uses dropout, which the policy ratio would take for a change of the policy. Logics
-    with slots are sampled, and scored, under a grammar with the regions of ``entities``;
-    ``adapters`` is the kind that writes, None the frozen backbone.
+    Nothing here uses dropout, which the policy ratio would mistake for a change of the policy.
+    Logics with slots are sampled and scored under a grammar with the regions of ``entities``.
+    ``adapters`` is the kind of adapters that writes; None is the frozen backbone.
     """
 
     def __init__(
@@ -91,25 +91,24 @@ class LogicWriter:
         self._draws: SlotDraws | None = None
         if config.evolution.form == "slots":
             self._draws = SlotDraws(config, entities)
-            # One end: between two, a coin that means nothing would be taught with the logic.
+            # One end token: the policy would otherwise be taught a meaningless choice of two.
             self._grammar = SlotGrammar(self._draws.slots, tokenizer, self._stop_ids[:1])
             # A sentence with slots always ends by itself.
             self._max_new_tokens = self._grammar.max_tokens
 
     def propose(
-        self, observation: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]
+        self, observed: Sequence[Observation], previous_AD: Tensor, generators: Generators
     ) -> Proposal:
-        """Run the three-stage update and sample G logics an agent."""
-        prompts = [
-            fit_logic_prompt(observation, agent, self.config, self.population.backbone.tokenizer)
-            for agent in self.shards.local_agents
-        ]
+        """Run the three-stage update and sample G logics for each local agent; all are observed."""
+        tokenizer = self.population.backbone.tokenizer
+        local: list[Observation] = self.shards.local(observed)
+        prompts = [fit_logic_prompt(seen, self.config, tokenizer) for seen in local]
         prompt_ids = [ids for ids, _ in prompts]
-        fallbacks: list[str] = self.shards.local(observation.logics)
+        fallbacks = [seen.logic for seen in local]
 
         # Stage 1: each agent's own idea, drawn before the others' states enter (Eq. 8).
-        draw = self._begin(prompt_ids, None, generators)
-        draft_AGT, draft_mask_AGT = draw(1)
+        read = self._read_prompts(prompt_ids, None)
+        draft_AGT, draft_mask_AGT = self._sample(read, 1, generators)
         drafts, is_empty_draft_AG = self._decode_groups(draft_AGT, draft_mask_AGT, fallbacks)
         candidates = [group[0] for group in drafts]
         candidate_AD = self.shards.all_gather(
@@ -123,16 +122,15 @@ class LogicWriter:
 
         # Without a soft prompt, samples start from the same prompts as the drafts.
         if soft_prompt_AD is not None:
-            del draw  # what two of them have read would be the peak of the round
-            soft_AD = self.shards.local(soft_prompt_AD)
-            draw = self._begin(prompt_ids, soft_AD, generators)
+            del read  # two caches at once would be the peak of the round's memory
+            read = self._read_prompts(prompt_ids, self.shards.local(soft_prompt_AD))
         size = self.config.grpo.group_size
         n_flat = round(self.config.evolution.flat_share * size)
-        ids_AGT, mask_AGT = draw(size - n_flat)
+        ids_AGT, mask_AGT = self._sample(read, size - n_flat, generators)
         group_logics, is_empty_AG = self._decode_groups(ids_AGT, mask_AGT, fallbacks)
 
-        # What chance drew stands last; no token of it was sampled, so none is credited.
-        flat = self._draw(n_flat, observation, generators)
+        # Logics drawn by chance come last; no token of them was sampled, so none is credited.
+        flat = self._draw(n_flat, local, generators)
         group_logics = [
             [*written, *drawn] for written, drawn in zip(group_logics, flat, strict=True)
         ]
@@ -185,7 +183,7 @@ class LogicWriter:
         """Return logic representations (A, D), the last-layer state at the final token (4.3)."""
         packed = self.population.pack([[PromptGroup(row)] for row in rows])
         with self.population.use_adapters(self._adapters):
-            return self.population.last_token_states(packed)[:, 0]
+            return self.population.read_out(packed)[:, 0, 0]
 
     @torch.no_grad()
     def encode_logics(self, logics: Sequence[str]) -> Tensor:
@@ -195,7 +193,7 @@ class LogicWriter:
         return gathered_AD
 
     def _propose_texts(self, read: Sequence[Sequence[tuple[str, bool]]]) -> Proposal:
-        """Return a proposal of texts that no policy sampled, each with whether it held no logic."""
+        """Return a proposal of texts that no policy sampled, with whether each is a fallback."""
         groups, is_empty_AG = _split_groups(read, self.population.backbone.device)
         candidates = [group[0] for group in groups]
         candidate_AD = self.encode([self._tokenize(text) for text in candidates])
@@ -215,38 +213,34 @@ class LogicWriter:
         )
 
     def _draw(
-        self, count: int, observation: Observation, generators: Sequence[torch.Generator]
+        self, count: int, local: Sequence[Observation], generators: Generators
     ) -> list[list[str]]:
         """Draw sentences for each local agent by chance."""
         if self._draws is None:
-            return [[] for _ in generators]
+            return [[] for _ in local]
         return [
-            self._draws.draw(count, observation.logics, agent, observation.peers[agent], generator)
-            for agent, generator in zip(self.shards.local_agents, generators, strict=True)
+            self._draws.draw(count, seen.logic, [logic for _, _, logic in seen.peers], generator)
+            for seen, generator in zip(local, generators, strict=True)
         ]
 
     def _tokenize(self, text: str) -> list[int]:
         return tokenize_prompt(self.population.backbone.tokenizer, text)
 
-    def _begin(
-        self,
-        prompt_ids: Sequence[Sequence[int]],
-        soft_prompt_AD: Tensor | None,
-        generators: Sequence[torch.Generator],
-    ) -> Draw:
-        """Read the prompts of the local agents; return what samples after them."""
+    @torch.no_grad()
+    def _read_prompts(
+        self, prompt_ids: Sequence[Sequence[int]], soft_prompt_AD: Tensor | None
+    ) -> PrefillCache:
+        """Read the prompts of the local agents, after which logics are sampled."""
         groups = [PromptGroup(row) for row in prompt_ids]
-        with torch.no_grad():
-            packed, embeds_ALD = self._prepend_soft_prompt(groups, soft_prompt_AD)
-            with self.population.use_adapters(self._adapters):
-                read = self.population.prefill(packed, embeds_ALD)
-        return partial(self._sample, read, generators=generators)
+        packed, embeds_ALD = self._prepend_soft_prompt(groups, soft_prompt_AD)
+        with self.population.use_adapters(self._adapters):
+            return self.population.prefill(packed, embeds_ALD)
 
     @torch.no_grad()
     def _sample(
-        self, read: PrefillCache, samples: int, generators: Sequence[torch.Generator]
+        self, read: PrefillCache, samples: int, generators: Generators
     ) -> tuple[Tensor, Tensor]:
-        """Sample logics of every local agent: ids, and mask of the first lines, (A, G, T)."""
+        """Sample logics for every local agent: ids, and mask of the first lines, (A, G, T)."""
         settings = SamplingSettings(
             samples=samples,
             max_new_tokens=self._max_new_tokens,
@@ -262,7 +256,7 @@ class LogicWriter:
                 else sample_under_grammar(self.population, read, self._grammar, settings)
             )
 
-        # No logic is made of what was sampled after the first line.
+        # Nothing after the first line becomes part of a logic.
         tokenizer = self.population.backbone.tokenizer
         ended_AGT = mask_AGT.clone()
         for ids_T, mask_T in zip(ids_AGT.flatten(0, 1), ended_AGT.flatten(0, 1), strict=True):
@@ -272,9 +266,9 @@ class LogicWriter:
     def _decode_groups(
         self, ids_AGT: Tensor, mask_AGT: Tensor, fallbacks: Sequence[str]
     ) -> tuple[list[list[str]], Tensor]:
-        """Return the logics of each agent's samples, and which samples held none, (A, G).
+        """Return the logics of each agent's samples, and which samples contained none, (A, G).
 
-        An agent's fallback, its present logic, stands in for a sample without one.
+        An agent's fallback, its present logic, replaces a sample without one.
         """
         tokenizer = self.population.backbone.tokenizer
         groups: list[list[tuple[str, bool]]] = []
@@ -294,7 +288,7 @@ class LogicWriter:
     def _prepend_soft_prompt(
         self, groups: Sequence[PromptGroup], soft_prompt_AD: Tensor | None
     ) -> tuple[Batch, Tensor]:
-        """Pack one prompt group an agent after its soft prompt; return its embeddings (A, L, D)."""
+        """Pack each agent's prompts after its soft prompt; return also the embeddings (A, L, D)."""
         soft_ids = [] if soft_prompt_AD is None else [self.population.soft_token_id(0)]
         packed = self.population.pack(
             [[PromptGroup([*soft_ids, *group.prefix], group.suffixes)] for group in groups]
@@ -309,16 +303,13 @@ class LogicWriter:
         mask_AGT: Tensor,
         soft_prompt_AD: Tensor | None,
     ) -> Tensor:
-        """Return the log-probability of every sampled token, (A, G, T).
-
-        The temperature is the one used in sampling: the ratio compares the policies that wrote.
-        """
+        """Return the log-probability of every sampled token, (A, G, T), at T_gen as in sampling."""
         sampled = [
             [ids_T[mask_T.bool()].tolist() for ids_T, mask_T in zip(*group, strict=True)]
             for group in zip(ids_AGT, mask_AGT, strict=True)
         ]
 
-        # The last token of a sample is predicted but never read. An empty sample has no tokens.
+        # The last token of a sample is predicted but never read.
         groups = [
             PromptGroup(prompt, [ids[:-1] for ids in samples])
             for prompt, samples in zip(prompt_ids, sampled, strict=True)
@@ -351,19 +342,17 @@ class LogicWriter:
 
 
 class FlatWriter(LogicWriter):
-    """Fill the slots of a sentence by chance: plain search, which a policy must beat.
-
-    Nothing here is trained.
-    """
+    """Fill the slots of a sentence by chance: the plain search that a policy must beat."""
 
     @torch.no_grad()
     def propose(
-        self, observation: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]
+        self, observed: Sequence[Observation], previous_AD: Tensor, generators: Generators
     ) -> Proposal:
         """Draw G sentences for each local agent."""
-        del previous_AD  # chance looks at no state
+        del previous_AD
 
-        groups = self._draw(self.config.grpo.group_size, observation, generators)
+        local = self.shards.local(observed)
+        groups = self._draw(self.config.grpo.group_size, local, generators)
         return self._propose_texts([[(logic, False) for logic in group] for group in groups])
 
 
@@ -374,9 +363,8 @@ class EndpointWriter(LogicWriter):
     keeps the fittest. Here a prompt is an agent's logic, the task is worded as the full method's
     (paper G), and the fittest has the lowest error on train windows (decision 14-systems).
 
-    Nothing here is trained. An endpoint draws with a seed of its own: a run that is repeated may
-    get other logics. Those of a run that resumes are in its checkpoint. ConfigError for no
-    transport.
+    An endpoint has its own seed, so a repeated run may get other logics; a resumed run has them in
+    its checkpoint. ConfigError without a transport.
     """
 
     def __init__(
@@ -397,15 +385,15 @@ class EndpointWriter(LogicWriter):
 
     @torch.no_grad()
     def propose(
-        self, observation: Observation, previous_AD: Tensor, generators: Sequence[torch.Generator]
+        self, observed: Sequence[Observation], previous_AD: Tensor, generators: Generators
     ) -> Proposal:
         """Ask for G children of each local agent's logic, one request per child."""
-        del previous_AD, generators  # no state is fused, and the endpoint draws
+        del previous_AD, generators
 
         evolution = self.config.evolution
         is_paraphrased = evolution.instruction == "paraphrased"
         read = []
-        for seen in map(observation.of, self.shards.local_agents):
+        for seen in self.shards.local(observed):
             body = {
                 "model": self._model,
                 "temperature": evolution.temperature,
@@ -415,7 +403,7 @@ class EndpointWriter(LogicWriter):
             children = []
             for _ in range(self.config.grpo.group_size):
                 text = read_content(self._transport(body), self._model, DataError)
-                # A refusal comes as null: it holds no logic, and the parent stands in for it.
+                # A refusal comes as null; the parent replaces it.
                 children.append(clean_logic(text if isinstance(text, str) else "", seen.logic))
             read.append(children)
         return self._propose_texts(read)
@@ -424,6 +412,6 @@ class EndpointWriter(LogicWriter):
 def _split_groups(
     read: Sequence[Sequence[tuple[str, bool]]], device: torch.device
 ) -> tuple[list[list[str]], Tensor]:
-    """Return the logics of each agent's samples, and which of the samples held none, (A, G)."""
+    """Return the logics of each agent's samples, and which samples contained none, (A, G)."""
     is_empty_AG = torch.tensor([[is_empty for _, is_empty in group] for group in read])
     return [[logic for logic, _ in group] for group in read], is_empty_AG.to(device)

@@ -1,10 +1,10 @@
 """What a logic may be, and what an agent knows of those that it has tried (decision 05-logics).
 
-What belongs here: which texts hold no logic, slots and their texts, sentences drawn by chance, what
-a logic selects, records of gains. What does not: sampling (``agents.logic_writer``), the grammar's
-tokens (``lm.grammar``), the selection itself (``agents.retrieval``).
+What belongs here: which texts contain no logic, slots and their texts, sentences drawn by chance,
+what a logic selects, records of gains. What does not: sampling (``agents.logic_writer``), tokens of
+the grammar (``lm.grammar``), the selection itself (``agents.retrieval``).
 
-A sentence with slots names who should look for what, where and when, and what it would mean:
+A sentence with slots says what to look for, where and when, and what it would mean:
 
     Prioritize news about extreme weather and power outages in Victoria, above all in the
     afternoon, as a sign of higher values.
@@ -34,13 +34,12 @@ from compevo_core.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-GENERALIST_LOGIC = "Read all news."
-"""Stands in for a logic where an agent chooses nothing."""
+GENERALIST_LOGIC = "Read all news."  # the logic of an agent that chooses nothing
 
-_SHORTEST_LOGIC = 12  # characters; less is not a sentence
-_SHORTEST_CLAUSE = 0.5  # of a text that was cut off; a shorter one lost what the text was about
+_SHORTEST_LOGIC = 12  # characters; anything shorter is not a sentence
+_SHORTEST_CLAUSE = 0.5  # share of a text that was cut off; a shorter clause misses its subject
 
-#: Beginnings of the template's lines, which small models write on with; in lower case.
+#: How lines of the template begin, in lower case; small models continue with such lines.
 _TEMPLATE_BEGINNINGS = (
     "your logic",
     "your new logic",
@@ -67,22 +66,21 @@ _WORD = re.compile(r"[a-z0-9']+")
 _SENTENCE_END = re.compile(r"(?<!\b[A-Z])[.!?](?=\s|$)")  # not that of "U.S."
 _CLAUSE_END = re.compile(r"[,;:](?=\s)|\s[\u2013\u2014-](?=\s)")
 
-REMEMBERED = 3
-"""How many of the best logics in an agent's record are scored again along with the new ones."""
+REMEMBERED = 3  # best logics of an agent's record that are scored again with the new ones
 
-_KEPT_WEIGHT = 0.7  # of what was recorded before, at each rewriting
-_LEAST_WINDOWS = 2.0  # below, a record has no spread, and the logic is forgotten
+_KEPT_WEIGHT = 0.7  # weight that earlier records keep at each rewriting
+_LEAST_WINDOWS = 2.0  # a record of fewer windows has no spread, and its logic is forgotten
 
 
 def clean_logic(text: str, fallback: str, *, was_cut: bool = False) -> tuple[str, bool]:
-    """Return the logic in the first line of a text, or the fallback, and whether it is that.
+    """Return the logic in the first line of a text, or the fallback, and whether it is the latter.
 
     A text that was cut at the largest number of tokens ends at its last clause.
     """
     first_line = clean_text(text.strip().split("\n")[0], LOGIC_CHARACTERS)
     bare = first_line.removeprefix(LOGIC_CUE).strip("\"'* ").rstrip("]")
 
-    # Square brackets hold what the template wants replaced; others repeat the instruction.
+    # Square brackets repeat the placeholder of the template, other texts its instruction.
     runs = _list_runs(bare)
     repeated = len(runs & _INSTRUCTION_RUNS)
     begins_alike = bare.lower().startswith(("[", *_TEMPLATE_BEGINNINGS))
@@ -96,7 +94,7 @@ def clean_logic(text: str, fallback: str, *, was_cut: bool = False) -> tuple[str
 def end_at_clause(text: str) -> str:
     """Return a text that was cut off up to its last complete sentence or long enough clause.
 
-    A text without either stays as it is: its words still retrieve news.
+    A text without either is unchanged, as its words still retrieve news.
     """
     sentences = [match.end() for match in _SENTENCE_END.finditer(text)]
     if sentences and sentences[-1] >= _SHORTEST_LOGIC:
@@ -122,7 +120,7 @@ _INSTRUCTION_RUNS = set().union(*map(_list_runs, LOGIC_INSTRUCTIONS))
 
 _VERBS = ("Prioritize", "Follow", "Watch", "Track", "Look for")
 
-#: One topic for each seed logic in free text, in their order, so that both forms start alike.
+#: The topic of each seed logic in free text, so that both forms start alike.
 TOPICS = (
     "extreme weather",
     "government policy",
@@ -137,8 +135,8 @@ TOPICS = (
 )
 
 _ANY_REGION = "any region"
-_HOME_REGION = "the home region"  # of the series that is forecast, whichever it is
-#: Region words by entity. Sensors and other entities without a place of their own have none.
+_HOME_REGION = "the home region"  # the region of the series that is forecast
+#: Region words by entity. Sensors and other entities without a place have none.
 _REGIONS = {
     "NSW1": ("New South Wales",),
     "QLD1": ("Queensland",),
@@ -166,9 +164,10 @@ _COUNTS = {"one article at a time": 1, "three articles at a time": 3, "eight art
 _LOCAL = "from papers of its country"
 _AGES = {"at most a day old": 1, "at most three days old": 3}
 
-OWN_TOPICS = "*"  # stands for words of the headlines
+OWN_TOPICS = "*"  # replaced by words of the headlines
 _TOPIC = re.compile(r"[^\W\d_]{4,}")  # shorter words are mostly articles and prepositions
-_FEWEST_ORIGINS, _MOST_TOPICS = 8, 60  # with a word in their news, and words that are topics
+_FEWEST_ORIGINS = 8  # train origins that must have a topic in their news
+_MOST_TOPICS = 60
 
 _SEED_VERBS = (0, 1, 3, 4, 1, 2, 3, 1, 3, 4)  # of each seed logic
 _SEED_SIGNS = (0, 2, 1, 2, 0, 2, 1, 2, 1, 2)
@@ -177,14 +176,14 @@ _SEED_SIGNS = (0, 2, 1, 2, 0, 2, 1, 2, 1, 2)
 def build_slots(
     entities: Sequence[str], topics: Sequence[str] = (), *, selects: bool = False, top_k: int = 1
 ) -> list[list[str]]:
-    """Return the texts of each slot; a logic is one text of every slot, one behind the other.
+    """Return the texts of each slot; a logic is one text of every slot, in order.
 
     Topics default to the ten of the seed logics. With ``selects`` there are slots for the other
-    criteria of :class:`LogicQuery`, of which a logic may ask for fewer than ``top_k`` articles.
+    criteria of :class:`LogicQuery`; a logic may then select fewer than ``top_k`` articles.
     """
     names, regions = topics or TOPICS, list_regions(entities)
     counts = [text for text, count in _COUNTS.items() if count < top_k]
-    # A series without a region of its own has no home that news could be of.
+    # A series without a region has no home region.
     home, local = ([_HOME_REGION], [_LOCAL]) if selects and regions else ([], [])
     selectors = [counts, local, list(_AGES)] if selects else []
     return [
@@ -203,12 +202,12 @@ def list_regions(entities: Sequence[str]) -> list[str]:
 
 
 def list_seed_logics(form: str) -> tuple[str, ...]:
-    """Return where agents start: one logic each, in the form ``evolution.form`` names."""
+    """Return the logics that agents start with, in the form that ``evolution.form`` names."""
     return SEED_LOGICS if form == "free" else SLOT_SEED_LOGICS
 
 
 def list_first_logics(config: RunConfig) -> list[str]:
-    """Return the logics that all agents begin with: a seed logic for each that chooses its news."""
+    """Return the first logic of all agents: a seed logic for each that chooses its news."""
     evolution, members = config.evolution, config.population.list_members()
     if evolution.start:
         return list(evolution.start)
@@ -217,7 +216,7 @@ def list_first_logics(config: RunConfig) -> list[str]:
 
 
 class SlotLogic(NamedTuple):
-    """What the slots of a logic hold."""
+    """The texts in the slots of a logic."""
 
     verb: str
     topics: tuple[str, ...]
@@ -227,12 +226,12 @@ class SlotLogic(NamedTuple):
     selectors: tuple[str, ...] = ()
 
 
-# No text of a slot holds the words that stand between it and the next one.
+# No text of a slot contains the words between it and the next one.
 _SLOTS = re.compile(r"(.+?) news about (.+?) in (.+?), (.+?), as a sign of (.+)\.")
 
 
 def read_slots(logic: str) -> SlotLogic | None:
-    """Return the slots of a logic; None for a text that is not one of this form."""
+    """Return the slots of a logic; None for a text of another form."""
     match = _SLOTS.fullmatch(logic.strip())
     if match is None:
         return None
@@ -242,15 +241,15 @@ def read_slots(logic: str) -> SlotLogic | None:
 
 
 def find_topics(logic: str) -> tuple[str, ...]:
-    """Return the topics that a logic with slots names, in its order; none of one in free text."""
+    """Return the topics that a logic with slots names, in its order; () for free text."""
     slots = read_slots(logic)
     return () if slots is None else slots.topics
 
 
 def cross_logics(parents: Sequence[str], choose: Callable[[int], int]) -> str:
-    """Return a sentence with one or two of the topics that its parents name, and slots of theirs.
+    """Return a sentence with one or two of its parents' topics, and other slots of theirs.
 
-    ``choose`` draws a number below the one that it is given.
+    ``choose`` draws a number below its argument.
     """
     known = [slots for slots in map(read_slots, parents) if slots is not None]
     topics = sorted({topic for slots in known for topic in slots.topics})
@@ -276,17 +275,9 @@ class SlotDraws:
         )
 
     def draw(
-        self,
-        count: int,
-        logics: Sequence[str],
-        agent: int,
-        peers: Sequence[int],
-        generator: "torch.Generator",
+        self, count: int, logic: str, peers: Sequence[str], generator: "torch.Generator"
     ) -> list[str]:
-        """Return so many sentences for an agent, the first crossed with its own logic and a peer's.
-
-        ``logics`` are those that all agents play.
-        """
+        """Return new sentences for an agent, the first crossed with its logic and a peer's."""
         import torch  # a table of logics is read where none is installed
 
         def choose(below: int) -> int:
@@ -299,28 +290,28 @@ class SlotDraws:
             texts = zip(self.slots, (share_S * sizes).long().tolist(), strict=True)
             group.append("".join(slot[i] for slot, i in texts).strip())
         for number in range(round(self._cross_share * count)):
-            peer = [logics[peers[choose(len(peers))]]] if peers else []
-            group[number] = cross_logics([logics[agent], *peer, group[number]], choose)
+            peer = [peers[choose(len(peers))]] if peers else []
+            group[number] = cross_logics([logic, *peer, group[number]], choose)
         return group
 
 
 class LogicQuery(NamedTuple):
     """What a logic selects: the articles that pass, and what they are ranked by.
 
-    Its part of the day and its sign select nothing: how the articles of a logic move which steps is
-    what its reader learns.
+    Its part of the day and its sign select nothing: a reader learns how the articles of a logic
+    change which steps.
     """
 
-    topics: tuple[str, ...]  # an article is as near as to the nearest of them
-    region: str = ""  # that an article has to name; empty: any
-    is_home: bool = False  # whether it has to name the series' own region
-    is_local: bool = False  # whether it has to come from the series' own country
-    most: int | None = None  # articles to read; None: as many as an agent reads
+    topics: tuple[str, ...]  # articles are ranked by their similarity to the nearest one
+    region: str = ""  # that an article has to name; "" is any
+    is_home: bool = False  # whether it has to name the region of the series
+    is_local: bool = False  # whether it has to come from the country of the series
+    most: int | None = None  # articles to read; None is as many as an agent reads
     days: int | None = None  # largest age
 
 
 def read_query(logic: str) -> LogicQuery:
-    """Return what a logic selects; free text is one topic, and selects by what it mentions."""
+    """Return what a logic selects; free text is one topic, and selects by the words in it."""
     slots = read_slots(logic)
     mentioned = logic.lower()
     topics = (logic,) if slots is None else slots.topics
@@ -338,7 +329,7 @@ def read_query(logic: str) -> LogicQuery:
 
 
 def _write_seed_logics(topics: Sequence[str]) -> tuple[str, ...]:
-    """Return a logic about each topic, of no region, so that it fits every data set."""
+    """Return a logic about each topic, in any region, so that it fits every data set."""
     slots = zip(topics, itertools.cycle(_SEED_VERBS), itertools.cycle(_SEED_SIGNS), strict=False)
     return tuple(
         f"{_VERBS[verb]} news about {topic} in {_ANY_REGION}, {_TIMES[0]}, as a sign of "
@@ -353,9 +344,9 @@ SLOT_SEED_LOGICS = _write_seed_logics(TOPICS)
 def name_own_topics(config: RunConfig, train: WindowSet, news: NewsPool | None) -> RunConfig:
     """Return settings with words of the headlines of train in place of the topic ``*``.
 
-    Taken are the words that were in the news of the last day before most origins, but before at
-    most half of them: what is in the news every day tells no day from another. Agents start with
-    the first ones. ConfigError if no word is in the news before a few origins.
+    These are the words that were in the news of the last day before most origins, but of at most
+    half of them: a word of every day distinguishes no day. Agents start with the first ones.
+    ConfigError if no word is in the news before a few origins.
     """
     if news is None or OWN_TOPICS not in config.evolution.topics:
         return config
@@ -365,13 +356,13 @@ def name_own_topics(config: RunConfig, train: WindowSet, news: NewsPool | None) 
         fresh = [news.get_title(name) for name in ids if known_before - news.get_date(name) <= DAY]
         counts.update({word for title in fresh for word in _TOPIC.findall(title.lower())})
     most = len(ids_of) / 2
-    # Of words as frequent, the first by name: a set has another order in each process.
+    # Equally frequent words by name, as the order of a set differs between processes.
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     words = [word for word in ranked if _FEWEST_ORIGINS <= counts[word] <= most]
     if not words:
         raise ConfigError(
             f"no word is in the headlines of {_FEWEST_ORIGINS} train origins, so agents have no "
-            "topics: give more news, or evolution.topics"
+            "topics: give more news, or set evolution.topics"
         )
     members = config.population.list_members()
     seeds = itertools.cycle(_write_seed_logics(words[: len(members)]))
@@ -401,7 +392,7 @@ class LogicRecord(NamedTuple):
 
     @property
     def lower_bound(self) -> float:
-        """What a logic is chosen by: its gain less one standard error."""
+        """Gain minus one standard error, by which a logic is chosen."""
         return self.gain - self.standard_error
 
     def add(self, gain_W: FloatArray) -> Self:
@@ -421,8 +412,8 @@ class LogicRecords:
     """The records of all agents, each by the text of the logic.
 
     A logic is credited on a window with the agent's error without news minus its error with the
-    news that the logic retrieves. All windows that ever scored it count, the latest rewriting most:
-    the reader learns, so what a logic was worth to an earlier reader matters less now.
+    news that the logic retrieves. All windows that have scored it count, the latest rewriting
+    most: the reader learns, and the gain under an earlier reader matters less.
     """
 
     def __init__(self, by_agent: Mapping[int, dict[str, LogicRecord]] | None = None) -> None:
@@ -437,17 +428,17 @@ class LogicRecords:
     def add_round(
         self, logics: Sequence[Sequence[str]], gain_ACW: Sequence[FloatArray]
     ) -> list[str]:
-        """Add the gains of a rewriting; return the logic that each agent now does best to play."""
+        """Add the gains of a rewriting; return the logic that each agent should play next."""
         return [
             self.add(agent, *scored)
             for agent, scored in enumerate(zip(logics, gain_ACW, strict=True))
         ]
 
     def add(self, agent: int, candidates: Sequence[str], gain_CW: FloatArray) -> str:
-        """Add the gains of an agent's logics; return the one that it now does best to play.
+        """Add the gains of an agent's logics; return the one that it should play next.
 
-        The played one comes first: it stays on ties. A logic that comes twice was forecast twice,
-        with the same gains, and counts once.
+        The played one comes first, and stays on ties. A logic that is given twice has the same
+        gains, and counts once.
         """
         scored = dict(zip(candidates, gain_CW, strict=True))
         records = {k: record.age() for k, record in self._by_agent.get(agent, {}).items()}
@@ -457,7 +448,6 @@ class LogicRecords:
             [*scored, *(logic for logic in records if logic not in scored)],
             key=lambda logic: -records[logic].lower_bound,
         )
-        # A record that has aged to nothing is forgotten.
         self._by_agent[agent] = {
             logic: records[logic] for logic in by_rank if records[logic].windows >= _LEAST_WINDOWS
         }

@@ -56,11 +56,18 @@ class NumericInputs:
         mean_C = known_NC.mean(0).filled(0.0)
         spread_C = known_NC.std(0).filled(0.0)
 
+        # The spread is 1 for one base model, and for base models that never differ.
+        spread = 0.0
+        if priors_NPH.shape[1] > 1 and len(priors_NPH):
+            scale_N = np.array([space.scaler.std[view.entity] for view in views])
+            scaled_NPH = priors_NPH / scale_N[:, None, None]
+            spread = float((scaled_NPH - scaled_NPH.mean(axis=1, keepdims=True)).std())
+
         return cls(
             space=space,
             context_mean_C=np.asarray(mean_C),
             context_spread_C=np.where(spread_C > _SMALLEST_SPREAD, spread_C, 1.0),
-            spread_of_priors=_measure_disagreement(space.scaler, views, priors_NPH),
+            spread_of_priors=spread if spread > _SMALLEST_SPREAD else 1.0,
             article_size=article_size,
             lookback=find_shared(views, "lookback"),
             horizon=find_horizon(views),
@@ -71,15 +78,10 @@ class NumericInputs:
         """The scale of every series, fitted on train."""
         return self.space.scaler
 
-    @property
-    def n_context(self) -> int:
-        """Number of context columns C."""
-        return len(self.context_mean_C)
-
     def extract(self, examples: Sequence[ForecastExample]) -> NumericArrays:
         """Return the numbers of a batch; a missing weather value is the train mean."""
         views = [example.view for example in examples]
-        # First, as the scaler refuses a series that train did not have, with a message.
+        # First, as the scaler's error names a series that train did not have.
         season = [self.scaler.scale(repeat_last_season(view), view.entity) for view in views]
 
         context_BC = _extract_context(self.space, views)
@@ -101,7 +103,7 @@ class NumericInputs:
             "article_size": self.article_size,
         }
         if (self.lookback, self.horizon) != (DEFAULT_STEPS, DEFAULT_STEPS):
-            # Otherwise left out: models that were sealed before have the same file.
+            # Only then: models that were sealed before grids could vary keep their file, and hash.
             values["grid"] = [self.lookback, self.horizon]
         return json.dumps(values, sort_keys=True)
 
@@ -119,19 +121,6 @@ class NumericInputs:
             lookback=lookback,
             horizon=horizon,
         )
-
-
-def _measure_disagreement(
-    scaler: Scaler, views: Sequence[WindowView], priors_NPH: FloatArray
-) -> float:
-    """Return the standard deviation of the base models, in scaled units; 1 if they never differ."""
-    if priors_NPH.shape[1] < 2 or not len(priors_NPH):
-        return 1.0
-
-    scale_N = np.array([scaler.std[view.entity] for view in views])
-    scaled_NPH = priors_NPH / scale_N[:, None, None]
-    spread = float((scaled_NPH - scaled_NPH.mean(axis=1, keepdims=True)).std())
-    return spread if spread > _SMALLEST_SPREAD else 1.0
 
 
 def _extract_context(space: FeatureSpace, views: Sequence[WindowView]) -> FloatArray:

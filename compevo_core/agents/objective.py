@@ -25,8 +25,8 @@ from compevo_core.errors import NonFiniteLoss
 from compevo_core.runtime.seeding import derive_seed
 
 _OUTSIDE_WEIGHT = 0.25
-"""Weight of series and steps that are not an agent's own: it stays a forecaster of everything, as
-the aggregate uses its whole forecast."""
+"""Weight of series and steps that are not an agent's own: it must still forecast them, as the
+aggregate uses its whole forecast."""
 
 
 def prediction_loss(
@@ -48,17 +48,17 @@ def prediction_loss(
     if weights is not None:
         cost = cost * weights
 
-    # By the number of known steps, not by the sum of weights: a window outside an agent's own
-    # series must count less, and would count fully if its equal weights were divided out.
+    # Not by the sum of weights: a window outside an agent's own series must count less.
     return cost.sum(-1) / is_known_BH.sum(-1)
 
 
 def own_error_weights(
     members: Sequence[MemberConfig], views: Sequence[WindowView], seed: int
 ) -> FloatArray:
-    """Return how much every window and step counts in each agent's own error, (A, B, H).
+    """Return the weights of windows and steps in each agent's own error, (A, B, H).
 
-    1 in its own series and steps, a quarter outside, 0 in a window that is not of its share.
+    They are 1 in its own series and steps, a quarter outside, and 0 in windows that are not in its
+    share.
     """
     horizon = find_horizon(views)
     weight_ABH = np.array(
@@ -67,7 +67,7 @@ def own_error_weights(
     for agent, member in enumerate(members):
         if member.window_share == 1.0:
             continue
-        # Sampled by the window's name: a property of agent and window, the same in every round.
+        # Seeded by agent and window, so that the share is the same in every round.
         for weight_H, view in zip(weight_ABH[agent], views, strict=True):
             stream = derive_seed(seed, "own windows", member.seed, agent, view.window_id)
             weight_H *= np.random.default_rng(stream).random() < member.window_share
@@ -75,7 +75,7 @@ def own_error_weights(
 
 
 def weigh_own_steps(member: MemberConfig, entity: str, horizon: int) -> FloatArray:
-    """Return how much each step of a series is an agent's own, (H,): 1 or a quarter."""
+    """Return the weight of each step of a series in an agent's own error, (H,): 1 or a quarter."""
     if member.entities and entity not in member.entities:
         return np.full(horizon, _OUTSIDE_WEIGHT)
     step_H = np.full(horizon, _OUTSIDE_WEIGHT)
@@ -86,32 +86,25 @@ def weigh_own_steps(member: MemberConfig, entity: str, horizon: int) -> FloatArr
 def diversity_loss(candidate_AD: Tensor) -> Tensor:
     """Return L_div, the sum of cosine similarities over all pairs of candidates (Eq. 16, C.2).
 
-    Of the candidates, not of the final states (decision 03-rounds): after the fusion it would work
-    against the exchange itself.
+    It is taken before the fusion, whose exchange it would counteract (decision 03-rounds).
     """
     unit_AD = torch.nn.functional.normalize(candidate_AD, dim=-1)
     return (unit_AD @ unit_AD.T).triu(diagonal=1).sum()
 
 
 def pruning_loss(gates_A: Tensor) -> Tensor:
-    """Return L_prune, the sum of absolute gates (Eq. 17, appendix C.1).
-
-    It prunes softly: no agent is removed, so a weak one can come back.
-    """
+    """Return L_prune, the sum of absolute gates (Eq. 17, appendix C.1); no agent is removed."""
     return gates_A.abs().sum()
 
 
 def joint_loss(terms: Mapping[str, float], config: ObjectiveConfig) -> float:
-    """Return the weighted sum that a round minimised (Eq. 15), of terms by their record's keys."""
+    """Return the weighted sum that a round minimised (Eq. 15), from the terms of its record."""
     names = ("pred", "own", "pg", "div", "prune")
     return float(sum(getattr(config, f"lambda_{n}") * terms[f"loss_{n}"] for n in names))
 
 
 def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
-    """Raise NonFiniteLoss if a term, a value for each agent or one for all, is not finite.
-
-    One such step would spoil every parameter it reaches, and the optimiser's averages for good.
-    """
+    """Raise NonFiniteLoss if a term, a value for each agent or one for all, is not finite."""
     is_bad = ~torch.isfinite(per_agent.detach())
     if not is_bad.any():
         return
@@ -126,9 +119,8 @@ def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
 
 
 _FLOOR_SHARE = 1e-4
-"""Added to a group's deviation, as a share of the size of its rewards: groups that differ by less
-are nearly equal, and must not explode. TRL adds the same number as it is, which drowns the rewards
-of this model: they differ by about 1e-4 themselves."""
+"""Share of the size of a group's rewards that is added to their deviation, so that nearly equal
+rewards do not explode. TRL adds the number itself, but rewards here differ by about as much."""
 
 _SMALLEST_FLOOR = 1e-8  # scaled; squares of smaller differences are lost in float32
 
@@ -145,23 +137,23 @@ class PolicyLoss:
 def group_advantages(reward_AG: Tensor, is_empty_AG: Tensor | None = None) -> tuple[Tensor, int]:
     """Standardise rewards within each agent's group: (R - mean) / (std + 1e-4 mean |R|).
 
-    The group is one agent's own samples on the same windows, so that an agent learns from its
-    better logics even where all are worse than its peers'. The advantages (A, G) are zero where a
-    sample is empty (decision 05-logics); with them comes the number of groups of equal rewards.
+    A group is the samples of one agent on the same windows: it learns from its better logics even
+    if all are worse than those its peers wrote. Return the advantages (A, G), zero where a sample
+    is empty (decision 05-logics), and the number of groups of equal rewards.
     """
     counts_AG = (
         torch.ones_like(reward_AG, dtype=torch.bool) if is_empty_AG is None else ~is_empty_AG
     )
     n_A1 = counts_AG.sum(1, keepdim=True)
 
-    # Over the samples that count; of one sample the deviation is that of an equal group.
+    # Over the samples that are not empty. One sample has no deviation, like an equal group.
     mean_A1 = _sum_where(counts_AG, reward_AG) / n_A1.clamp(min=1)
     centred_AG = torch.where(counts_AG, reward_AG - mean_A1, 0.0)
     variance_A1 = centred_AG.square().sum(1, keepdim=True) / (n_A1 - 1).clamp(min=1)
     scale_A1 = _sum_where(counts_AG, reward_AG.abs()) / n_A1.clamp(min=1)
 
-    # The mean of equal numbers may differ from them in the last bit, and the floor would turn that
-    # into a gradient of noise: such a group says nothing and gets exactly zero.
+    # The mean of equal numbers may differ from them in the last bit, which the floor would amplify
+    # to a noisy gradient: such a group gets exactly zero.
     lowest_A1 = reward_AG.masked_fill(~counts_AG, torch.inf).amin(1, keepdim=True)
     highest_A1 = reward_AG.masked_fill(~counts_AG, -torch.inf).amax(1, keepdim=True)
     is_equal_A1 = lowest_A1 >= highest_A1
@@ -190,11 +182,11 @@ def policy_loss(
     ratio_AGT = torch.exp(logp_AGT - old_AGT)
     gain_AG1 = advantage_AG[..., None]
 
-    # The minimum clips only what would overshoot; a ratio on the wrong side keeps its gradient.
+    # The minimum clips only ratios that overshoot; one on the wrong side keeps its gradient.
     clipped_AGT = ratio_AGT.clamp(1.0 - clip_range, 1.0 + clip_range)
     surrogate_AGT = torch.minimum(ratio_AGT * gain_AG1, clipped_AGT * gain_AG1)
 
-    # exp(d) - d - 1 estimates the KL without bias, and is never negative as the plain -d can be.
+    # exp(d) - d - 1 estimates the KL without bias, and is never negative, unlike -d.
     drift_AGT = reference_AGT - logp_AGT
     kl_AGT = torch.exp(drift_AGT) - drift_AGT - 1.0
 

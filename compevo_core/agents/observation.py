@@ -1,7 +1,7 @@
 """What an agent knows when it writes its next logic, and the prompt for it (paper 4.3, Eq. 2).
 
-An agent that sees only what its logic retrieved can only guess which other news matters: a ridge
-that reads all articles of a window estimates how single ones would have changed its error.
+An agent that sees only what its logic retrieved must guess which other news matters. So a ridge
+that reads all articles of a window estimates how each of them would have changed its error.
 
 What does not fit into ``backbone.context_length`` is left out in this order: the news that an agent
 read least, recent history, peers. Its logic, its reward and the instruction always stay.
@@ -18,12 +18,7 @@ import torch
 
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
 from compevo_core.agents.linear_reader import FittedReader
-from compevo_core.agents.prompts import (
-    AgentObservation,
-    Tokenizer,
-    render_logic_prompt,
-    tokenize_prompt,
-)
+from compevo_core.agents.prompts import Observation, Tokenizer, render_logic_prompt, tokenize_prompt
 from compevo_core.agents.selection import forecast_error
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
@@ -31,40 +26,38 @@ from compevo_core.errors import ConfigError
 MOST_READ = 3  # titles that an agent sees when it rewrites its logic
 
 _SAMPLED = 256  # unread articles of a round that are tried
-_NO_LOGIC = "news"  # every article is read
+_NO_LOGIC = "news"  # of a reader of all articles
 
 
-@dataclasses.dataclass(frozen=True)
-class Observation:
-    """What the agents know when they write their next logics, o_i of Eq. 2."""
+def observe(
+    logics: Sequence[str],
+    rewards: Sequence[float],
+    peers: Sequence[Sequence[int]],
+    headlines: Sequence[Sequence[str]] = (),
+    recent: str = "",
+    unread: Sequence[Sequence[tuple[str, float]]] = (),
+) -> list[Observation]:
+    """Return what each agent knows of a round: its own logic, reward and news, and its peers.
 
-    logics: list[str]  # the logic each of A agents used in this round
-    rewards: list[float]  # the reward of each agent in this round (Eq. 3)
-    # For each agent, the agents whose logic and reward it sees (decision 03-rounds)
-    peers: list[list[int]]
-    # For each agent, the titles that it read most in the round, see :func:`list_most_read`; empty
-    # if it must not see them. A process needs only the titles of its local agents
-    headlines: Sequence[Sequence[str]] = ()
-    recent: str = ""  # the history of the round's windows in words, see ``prompts.describe_recent``
-    # For each local agent, titles that it did not read and what they would have changed, see
-    # :func:`list_best_unread`; empty if it must not see them
-    unread: Sequence[Sequence[tuple[str, float]]] = ()
-
-    def of(self, agent: int) -> AgentObservation:
-        """Return what one agent knows."""
-        return AgentObservation(
+    ``headlines`` and ``unread`` are by agent, or empty if no agent is to see them. A process has
+    them only for its local agents.
+    """
+    return [
+        Observation(
             agent,
-            self.logics[agent],
-            self.rewards[agent],
-            [(peer, self.rewards[peer], self.logics[peer]) for peer in self.peers[agent]],
-            recent=self.recent,
-            headlines=self.headlines[agent] if self.headlines else (),
-            unread=self.unread[agent] if self.unread else (),
+            logics[agent],
+            rewards[agent],
+            [(peer, rewards[peer], logics[peer]) for peer in seen],
+            recent=recent,
+            headlines=headlines[agent] if headlines else (),
+            unread=unread[agent] if unread else (),
         )
+        for agent, seen in enumerate(peers)
+    ]
 
 
 def fit_logic_prompt(
-    observation: Observation, agent: int, config: RunConfig, tokenizer: Tokenizer
+    observed: Observation, config: RunConfig, tokenizer: Tokenizer
 ) -> tuple[list[int], bool]:
     """Return the tokens of an agent's prompt, and whether news, history or peers were left out.
 
@@ -75,7 +68,7 @@ def fit_logic_prompt(
     limit = config.backbone.context_length - has_soft_prompt
     is_paraphrased = config.evolution.instruction == "paraphrased"
 
-    for number, seen in enumerate(_drop_evidence(observation.of(agent))):
+    for number, seen in enumerate(_drop_evidence(observed)):
         text = render_logic_prompt(seen, paraphrased=is_paraphrased, tokenizer=tokenizer)
         ids = tokenize_prompt(tokenizer, text)
         if len(ids) <= limit:
@@ -83,13 +76,13 @@ def fit_logic_prompt(
 
     raise ConfigError(
         f"backbone.context_length = {config.backbone.context_length} is too short: the "
-        f"logic-update prompt of agent {agent} needs {len(ids) + has_soft_prompt} tokens without "
-        "news, history and peers; raise it"
+        f"logic-update prompt of agent {observed.agent} needs {len(ids) + has_soft_prompt} tokens "
+        "without news, history and peers; raise it"
     )
 
 
 def list_most_read(news: Sequence[Sequence[RetrievedArticle]], count: int = MOST_READ) -> list[str]:
-    """Return the titles that an agent read in most windows; of two, the better match first."""
+    """Return the titles that an agent read in most windows; on ties the better match first."""
     windows = Counter(article.title for articles in news for article in articles)
     best_rank: dict[str, int] = {}
     for articles in news:
@@ -105,13 +98,13 @@ def sample_peers(agents: int, exposed: int, rng: np.random.Generator) -> list[li
     if not count:
         return [[] for _ in range(agents)]
 
-    # Sorted, so that the order of sampling does not change the prompt.
+    # Sorted: the order of sampling must not change the prompt.
     others = [[j for j in range(agents) if j != i] for i in range(agents)]
     return [sorted(rng.choice(row, size=count, replace=False).tolist()) for row in others]
 
 
-def _drop_evidence(seen: AgentObservation) -> Iterator[AgentObservation]:
-    """Yield all that an agent knows, and then ever less of titles, history and peers."""
+def _drop_evidence(seen: Observation) -> Iterator[Observation]:
+    """Yield all that an agent knows, and then less and less of titles, history and peers."""
     for count in range(len(seen.headlines), 0, -1):
         yield dataclasses.replace(seen, headlines=seen.headlines[:count])
     for count in range(len(seen.unread), 0, -1):

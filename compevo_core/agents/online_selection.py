@@ -1,14 +1,14 @@
 """What combines forecasts after training: shares and weights, from every known error.
 
 What belongs here: the sealed calibration (decision 08-calibration), the rules of weights that keep
-learning, and which errors move which weights (decision 16-daily-use). What does not: fitting the
+learning, and which errors change which weights (decision 16-daily-use). What does not: fitting the
 calibration (``training.calibration``), errors that base models know (``baselines.known_errors``),
 the weights that training learns (``agents.selection``), when a truth becomes known (``data.view``).
 
-A weight belongs to a series, to what a view knew (midnight or the hour of issue), and to a part of
-the day. ``boa`` sees the slope of the mixture's absolute error in place of the experts' own losses,
-so that its regret bound holds against every fixed mixture. The paper's rule continues the fitness
-from the end of training (Eq. 3 to 5).
+There are weights for each series, each time of issue (midnight or another hour) and each part of
+the day. ``boa`` uses the slope of the mixture's absolute error instead of the experts' losses, so
+that its regret bound holds against every fixed mixture. The paper's rule continues the fitness from
+the end of training (Eq. 3 to 5).
 
 Shapes: A experts (agents), B or N windows, P parts of a day, H horizon, h steps of a part.
 """
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 class ErrorCalibration:
     """The calibration of an ensemble; changes no forecast until it is fitted.
 
-    ``blend_AH`` is the share of its correction that each agent keeps, in [0, 1]. Shared are
-    ``override_A``, weights in place of the selected ones (zero if unused), and ``best_prior``, the
-    agent whose base validated best.
+    ``blend_AH`` is the share of its correction that each agent keeps, in [0, 1]. ``override_A`` are
+    weights that replace the selected ones (zero if unused), ``best_prior`` is the agent whose base
+    validated best; all agents share these two.
     """
 
     def __init__(self, agents: int, entities: Sequence[str], horizon: int = DEFAULT_STEPS) -> None:
         self.entities = tuple(entities)
-        # Single precision, as models have it.
+        # In single precision, like the model.
         self.blend_AH = np.ones((agents, horizon), dtype=np.float32)
         self.override_A = np.zeros(agents, dtype=np.float32)
         self.best_prior = np.array(0)
@@ -51,7 +51,7 @@ class ErrorCalibration:
         return {"best_prior": self.best_prior, "override_A": self.override_A}
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all arrays by name; what is written into them is in the calibration."""
+        """Return all arrays by name; writing into them changes the calibration."""
         return {"blend_AH": self.blend_AH, **self.shared_state()}
 
     def blend(self, values_ABH: FloatArray, base_ABH: FloatArray) -> FloatArray:
@@ -69,7 +69,7 @@ class ErrorCalibration:
 
 
 class EqualState:
-    """The first weights, equal where members have none of their own; errors never change them."""
+    """The first weights, equal unless members state their own; errors never change them."""
 
     def __init__(self, first: Sequence[float]) -> None:
         self._first_A = np.array(first)
@@ -79,7 +79,7 @@ class EqualState:
         return self._first_A
 
     def observe(self, experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> None:
-        """Learn nothing from a forecast of experts and mixture, all h steps being known."""
+        """Learn nothing from forecasts of experts and mixture for h known steps."""
 
 
 class BoaState:
@@ -90,7 +90,7 @@ class BoaState:
 
     def __init__(self, first: Sequence[float]) -> None:
         self._first_A = np.array(first)
-        self._range = 0.0  # largest excess loss so far: the rule adapts to the unit of the errors
+        self._range = 0.0  # largest excess loss so far, which sets the unit of the errors
         self._squares_A = np.zeros(len(first))
         self._gain_A = np.zeros(len(first))  # sum of r - rate * r^2, each with the rate of its time
 
@@ -120,8 +120,8 @@ class BoaState:
 def find_excess(experts_Ah: FloatArray, mixture_h: FloatArray, truth_h: FloatArray) -> FloatArray:
     """Return the excess loss of a mixture over each expert (A,), linearised at the mixture.
 
-    With the slope of the absolute error, sign(mixture - truth), an expert on the other side of the
-    truth gains by it.
+    The slope of the absolute error is sign(mixture - truth), by which an expert on the other side
+    of the truth gains.
     """
     slope_h = np.sign(mixture_h - truth_h)
     return np.asarray((slope_h * (mixture_h - experts_Ah)).mean(axis=1))
@@ -133,7 +133,7 @@ def count_alike(first: Sequence[float] | FloatArray) -> float:
 
 
 class PaperState:
-    """Fitness of A agents; gates stay as they are, no gradient is taken."""
+    """Fitness of A agents; the gates are not trained."""
 
     def __init__(
         self, trained: "FitnessSelection | EqualFitness", entity: str, config: RunConfig
@@ -144,7 +144,7 @@ class PaperState:
 
     def weights(self) -> FloatArray:
         """Return softmax(g * M / tau) (Eq. 5)."""
-        # The rounds' own arithmetic, whose import takes seconds that no other rule needs.
+        # The arithmetic of the rounds; its import takes seconds, and no other rule needs it.
         import torch
 
         from compevo_core.agents.selection import weigh_fitness
@@ -172,7 +172,7 @@ _Scope = tuple[str, int, int]  # series, unknown steps, part of the day
 
 @dataclasses.dataclass(eq=False)
 class PopulationWeights:
-    """What weighs the agents: the guard, errors that became known since training, or training."""
+    """Weighs the agents by the guard, by errors known since training, or as training did."""
 
     config: RunConfig
     trained: "FitnessSelection | EqualFitness"
@@ -197,16 +197,17 @@ class PopulationWeights:
         return np.repeat(weights_NA[:, :, None], find_horizon(views), axis=2)
 
     def observe(self, experience: Experience) -> None:
-        """Take note of forecasts whose truth has become known, in the order of time.
+        """Learn from forecasts whose truth has become known, in the order of time.
 
-        Steps whose truth is NaN move nothing.
+        Steps whose truth is NaN change nothing.
         """
         if not self.config.selection.online:
             return
 
         spans = split_evenly(experience.truth_NH.shape[1], self.config.selection.parts)
         forecasts = experience.agents_NAH, experience.mixture_NH, experience.truth_NH
-        for scope, agents_AH, mixture_H, truth_H in zip(experience.scopes, *forecasts, strict=True):
+        for n, (agents_AH, mixture_H, truth_H) in enumerate(zip(*forecasts, strict=True)):
+            scope = experience.entities[experience.entity_N[n]], int(experience.unknown_N[n])
             for part, span in enumerate(spans):
                 measured = span.start + np.flatnonzero(np.isfinite(truth_H[span]))
                 if measured.size:
@@ -237,10 +238,10 @@ class PopulationWeights:
             name = entity or self.calibration.entities[0]
             first = self.config.population.first_weights
             if self.config.news.fit == "joint":
-                # Readings were fitted to add up under the weights of the end of training.
+                # Readings were fitted to add up under the final weights of training.
                 first = to_array(self.trained.weights([name]))[0].astype(np.float64).tolist()
             rule = self.config.selection.rule
-            if rule == "paper":  # begins where training left
+            if rule == "paper":  # begins where training ended
                 self._states[scope] = PaperState(self.trained, name, self.config)
             else:
                 self._states[scope] = BoaState(first) if rule == "boa" else EqualState(first)

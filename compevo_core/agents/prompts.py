@@ -2,11 +2,11 @@
 
 What belongs here: wording, layout, the cleaning of untrusted text, tokens of prompts and the ids
 at which generation stops. What does not: what is cut from a prompt that is too long (the decoders,
-``agents.observation``), the judge's template (``paper.lud_judges``).
+``agents.observation``), the judge's template (``paper.lud``).
 
-News is data, never an instruction: control characters and the special tokens of tokenizers are
-removed before it enters a prompt, and from logics, which a model wrote. A forecast prompt begins
-with what all logics of a window share, so that it is read once for a group of logics.
+News is data, never an instruction: control characters and special tokens are removed from it, and
+from logics, which a model wrote. A forecast prompt begins with the part that all logics of a window
+share, so that it is read only once for a group of logics.
 """
 
 import bisect
@@ -29,8 +29,8 @@ def tokenize_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
     adds_bos = not (bos and text.startswith(bos))
     ids = list(tokenizer(text, add_special_tokens=adds_bos)["input_ids"])
 
-    # Some tokenizers close every text; a model that has read the end has nothing more to say.
-    # A row needs at least one token, so a lone end token stays.
+    # Some tokenizers end every text, after which a model would generate nothing. A row needs at
+    # least one token, so a single end token stays.
     if len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
         return ids[:-1]
     return ids
@@ -39,21 +39,17 @@ def tokenize_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
 def list_stop_tokens(tokenizer: Tokenizer) -> list[int]:
     """Return the token ids that end a logic or an answer: end of sequence, plain line break.
 
-    They only save computation: tokens that hold more than a line break are left to
-    :func:`count_first_line`.
+    They only save computation: :func:`count_first_line` finds line breaks within other tokens.
     """
     line_break = tokenizer.encode("\n", add_special_tokens=False)
 
-    # A tokenizer of the SentencePiece kind puts a token that marks a space before the line break.
+    # SentencePiece tokenizers put a token that marks a space before the line break.
     plain = [id_ for id_ in line_break if tokenizer.decode([id_]) == "\n"]
     return [tokenizer.eos_token_id, *plain]
 
 
 def count_first_line(tokenizer: Tokenizer, ids: Sequence[int]) -> int:
-    """Return how many tokens make the first line of a text, with the one that ends it.
-
-    Line breaks before the first word do not count, as they begin no line.
-    """
+    """Return the number of tokens up to the first line break that follows a word."""
 
     def ends_line(count: int) -> bool:
         text = tokenizer.decode(ids[:count], skip_special_tokens=True)
@@ -68,7 +64,7 @@ _SPECIAL = re.compile(
     r"<\|[^|<>]{0,40}\|>|</?s>|\[/?INST\]|<</?SYS>>|<(?:start|end)_of_turn>|<(?:pad|bos|eos|unk)>"
 )
 _SPACE = re.compile(r"\s+")
-_CUT = "\u241e"  # marks where the shared part ends; cleaned texts cannot hold it
+_CUT = "\u241e"  # marks where the shared part ends; cleaned texts cannot contain it
 
 LOGIC_CHARACTERS = 400  # of a logic in a prompt; it is one sentence
 
@@ -90,7 +86,7 @@ _TASKS = {
 }
 _DEFAULT_TASK = "Predict the next {horizon} values of {entity}"
 
-#: Where agents start: one evidence-seeking logic each, in the paper's style and topics (5.6).
+#: The first logic of each agent, in the paper's style and on its topics (5.6).
 SEED_LOGICS = (
     "Prioritize news about extreme weather such as heatwaves, cold snaps or storms that change "
     "demand directly.",
@@ -105,7 +101,7 @@ SEED_LOGICS = (
     "Look for international conflict, trade and diplomacy that move markets.",
 )
 
-# The paper's own words (G), to the letter.
+# The exact words of the paper (G).
 _SYSTEM_LOGIC = (
     "You are a strategy analyst for a time-series forecasting agent. Your goal is to refine the "
     "agent's evidence-seeking strategy, realized as textual logic, to improve its prediction "
@@ -124,12 +120,12 @@ _TASK_LOGIC_PARAPHRASED = (
     "light of its reward. Write your own; do not repeat what a peer uses."
 )
 LOGIC_CUE = "New Refined Logic:"
-#: Instructions to the model; if it repeats one, that is not a logic.
+#: Instructions to the model; a text that repeats one is not a logic.
 LOGIC_INSTRUCTIONS = (_SYSTEM_LOGIC, _TASK_LOGIC, _TASK_LOGIC_PARAPHRASED)
 
 
 @dataclasses.dataclass(frozen=True)
-class AgentObservation:
+class Observation:
     """What one agent knows when it rewrites its logic, o_i of Eq. 2."""
 
     agent: int
@@ -138,7 +134,7 @@ class AgentObservation:
     # Number, reward and logic of the agents that it sees (decision 03-rounds)
     peers: Sequence[tuple[int, float, str]]
     recent: str = ""  # recent history in words, from :func:`describe_recent`
-    headlines: Sequence[str] = ()  # titles that the agent read most
+    headlines: Sequence[str] = ()  # titles that the agent read most in the round
     # Titles that it did not read, with the change of its error if it had
     unread: Sequence[tuple[str, float]] = ()
 
@@ -147,7 +143,7 @@ def clean_text(text: str, limit: int) -> str:
     """Return untrusted text as one line without control characters or special tokens."""
     text = "".join(c if c.isprintable() and c != _CUT else " " for c in text)
 
-    # Removing one token can join the pieces of another, as in "<|im<|im_end|>_end|>": repeat.
+    # Repeat, as removing one token can join the pieces of another: "<|im<|im_end|>_end|>".
     while (shorter := _SPECIAL.sub(" ", text)) != text:
         text = shorter
 
@@ -157,7 +153,7 @@ def clean_text(text: str, limit: int) -> str:
 def render_task(view: WindowView) -> str:
     """Return what is predicted and for whom, in words (paper D.3)."""
     task = clean_text(view.task, _TASK_CHARACTERS) or _TASKS.get(view.dataset, _DEFAULT_TASK)
-    # Not str.format: a declared task is text, and may hold other braces.
+    # Not str.format: a declared task may contain other braces.
     named = task.replace("{entity}", clean_text(view.entity, _ENTITY_CHARACTERS))
     return named.replace("{horizon}", str(view.horizon))
 
@@ -165,7 +161,7 @@ def render_task(view: WindowView) -> str:
 def render_logic_and_news(
     logic: str | None, news: Sequence[RetrievedArticle] | None, *, title_characters: int
 ) -> str:
-    """Return the lines of a forecast prompt that differ between logics; None leaves a part out."""
+    """Return the lines of a forecast prompt that differ between logics; None omits a part."""
     lines = []
     if logic is not None:
         lines.append(f"Logic: {clean_text(logic, LOGIC_CHARACTERS)}")
@@ -188,7 +184,8 @@ def render_forecast_prompt(
 ) -> tuple[str, str]:
     """Render the prompt of the text decoder (paper D.3): what all logics share, and the rest.
 
-    History, base and answer are in the unit of the series. Without a base the answer is the values.
+    History, base and answer are in the unit of the series. With a base the answer is the correction
+    to it, without one the forecast itself.
     """
     days = view.calendar
     target_day = (
@@ -217,18 +214,18 @@ def render_forecast_prompt(
     return _apply_chat_layout(system, user, "Forecast:", tokenizer)
 
 
-def render_logic_prompt(seen: AgentObservation, *, paraphrased: bool, tokenizer: Tokenizer) -> str:
+def render_logic_prompt(seen: Observation, *, paraphrased: bool, tokenizer: Tokenizer) -> str:
     """Render the logic-update prompt of an agent (paper G), ending where the new logic begins."""
     system, user = build_logic_messages(seen, paraphrased=paraphrased)
     text = user["content"] + _CUT
     return "".join(_apply_chat_layout(system["content"], text, LOGIC_CUE, tokenizer))
 
 
-def build_logic_messages(seen: AgentObservation, *, paraphrased: bool) -> list[dict[str, str]]:
+def build_logic_messages(seen: Observation, *, paraphrased: bool) -> list[dict[str, str]]:
     """Return the task of rewriting a logic as a chat of two turns (paper G).
 
-    History and news, which the agent observes as well (Eq. 2), follow the reward where they are
-    given. ``paraphrased`` puts the task in other words (E.9).
+    History and news, if given, follow the reward, as the agent observes them too (Eq. 2).
+    ``paraphrased`` words the task differently (E.9).
     """
     observed_lines = [f"Recent Data: {seen.recent}\n"] if seen.recent else []
     if seen.headlines:
@@ -284,7 +281,7 @@ def _apply_chat_layout(system: str, user: str, cue: str, tokenizer: Tokenizer) -
 def open_chat(system: str, user: str, tokenizer: Tokenizer, *, gap: str = "\n") -> str:
     """Return two turns as the backbone was trained on them, where the assistant's turn begins.
 
-    Without a chat template, or a turn of the system in it, a ``gap`` parts the texts.
+    Without a chat template, or a system turn in it, a ``gap`` separates the texts.
     """
     if not getattr(tokenizer, "chat_template", None):
         return f"{system}{gap}{user}{gap}"

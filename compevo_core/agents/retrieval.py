@@ -1,7 +1,7 @@
 """Which articles a logic retrieves for a window: the most similar candidates (paper 4.1).
 
 What belongs here: selecting and ranking the candidate articles of a window by a logic (decision
-06-news), and what an agent gets to read of them. What does not: which articles are candidates
+06-news), and what an agent reads of them. What does not: which articles are candidates
 (``data.context``), what a logic selects (``agents.logics``), embeddings (``lm.encoder``), forecasts
 under a logic (``agents.strategy``).
 """
@@ -23,15 +23,13 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.lm.encoder import Encoder, load_encoder
 
-_KEPT_EMBEDDINGS = 4096
-"""Most logics whose embedding is held: a few rounds. A run of the paper samples 175,000."""
-
-_RANKED = 4096  # articles whose embeddings are ranked at a time; they stay in the cache
-_KEPT_CANDIDATES = 16_384  # windows, so that all of train is held
+_KEPT_EMBEDDINGS = 4096  # logics of a few rounds; a run of the paper samples 175,000
+_RANKED = 4096  # articles ranked at a time, whose embeddings fit in the processor's cache
+_KEPT_CANDIDATES = 16_384  # windows, so that all of train is kept
 
 
 def build_retriever(news: NewsPool, settings: NewsConfig) -> "NewsRetriever":
-    """Return what ranks the articles of a pool by logics, with the encoder of a run."""
+    """Return a retriever for the articles of a pool, with the encoder of a run."""
     encoder = load_encoder(settings.encoder)
     return NewsRetriever(news, encoder, settings.top_k, selects=settings.selects)
 
@@ -39,8 +37,8 @@ def build_retriever(news: NewsPool, settings: NewsConfig) -> "NewsRetriever":
 class NewsRetriever:
     """Rank a window's articles by the similarity of their embedding to the logic.
 
-    With ``selects`` a logic is a query: articles have to pass what it selects by, and are ranked by
-    the topic that they are nearest to, not by the whole sentence.
+    With ``selects`` a logic is a query: articles have to meet its conditions, and are ranked by
+    their similarity to its nearest topic, not to the whole sentence.
     """
 
     def __init__(
@@ -50,7 +48,7 @@ class NewsRetriever:
         self.encoder = encoder
         self.top_k = top_k
 
-        # One logic ranks the articles of every window of a round: embed it once.
+        # A logic ranks the articles of every window of a round, but is embedded once.
         self._embeddings: dict[str, npt.NDArray[np.float32]] = {}
         self._query: Callable[[str], LogicQuery] = lru_cache(maxsize=_KEPT_EMBEDDINGS)(
             lambda logic: read_query(logic) if selects else LogicQuery(topics=(logic,))
@@ -64,7 +62,7 @@ class NewsRetriever:
         self._find_rows = lru_cache(maxsize=_KEPT_CANDIDATES)(pool.find_rows)
 
     def embed(self, logics: Iterable[str]) -> None:
-        """Embed what logics rank by, all at once: one by one takes several times as long."""
+        """Embed what logics rank by, in one batch, which is several times as fast."""
         wanted = (topic for logic in logics for topic in self._query(logic).topics)
         new = list(dict.fromkeys(topic for topic in wanted if topic not in self._embeddings))
         if len(self._embeddings) + len(new) > _KEPT_EMBEDDINGS:
@@ -85,10 +83,10 @@ class NewsRetriever:
     def retrieve_for(
         self, member: MemberConfig, logic: str, views: Sequence[WindowView]
     ) -> list[tuple[str, ...]]:
-        """Return what an agent reads of each window: a generalist all of its scope, up to 64.
+        """Return what an agent reads of each window; a generalist reads all of its scope, up to 64.
 
-        Only the window's candidates are ranked: articles that were available before its origin. The
-        scope is all of them, those that name the series' own region ("place"), or none.
+        Only candidates of the window are ranked: articles that were available before its origin.
+        The scope is all of them, those that name the region of the series ("place"), or none.
         """
         most = MOST_ARTICLES
         if member.reads == "chosen":
@@ -111,7 +109,7 @@ class NewsRetriever:
         for n, names in enumerate(candidates):
             by_count.setdefault(len(names), []).append(n)
 
-        # Windows with as many candidates are ranked together, each by a product of its own.
+        # Windows with equally many candidates are ranked together.
         ranked: list[tuple[str, ...]] = [()] * len(views)
         by_count.pop(0, None)
         for count, of_count in by_count.items():
@@ -128,7 +126,7 @@ class NewsRetriever:
         return ranked
 
     def resolve(self, ids: Sequence[str]) -> tuple[RetrievedArticle, ...]:
-        """Return what an agent reads of articles."""
+        """Return the articles as agents read them."""
         return tuple(
             RetrievedArticle(
                 article_id=name,
@@ -146,7 +144,7 @@ class NewsRetriever:
 
         pool = self.pool
         passed: Sequence[str] = view.candidate_ids
-        # The candidates of a user's own data set are chosen by the entity's own words already.
+        # Candidates of a user's data set were already chosen by the words of the entity.
         if query.is_home or (scope == "place" and not view.task):
             place = DATASETS[view.dataset].find_place(view.entity)
             passed = self._choose_placed(view.candidate_ids, place)

@@ -4,23 +4,23 @@ What belongs here: the fit on columns, the same on added Gram matrices, and held
 both. What does not: what the columns are (``agents.linear_reader``), whom they belong to
 (``agents.joint_reader``).
 
-Nothing that a block is read by knows its truth: its penalty is the one of the lowest error on the
+No fit or penalty by which a block is read uses its truth: the penalty has the lowest error on the
 other blocks, each read by a fit without that block and without this one.
 
 Shapes: N windows, K columns, H horizon, P penalties.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Self
 
 import numpy as np
 
-from compevo_core.data.arrays import BoolArray, FloatArray, IntArray
+from compevo_core.data.arrays import BoolArray, FloatArray
 
 PENALTIES = 10.0 ** np.arange(-1.0, 4.0, 0.5)
-SEARCHED = PENALTIES[::2]  # while hundreds of logics are compared
+SEARCHED = PENALTIES[::2]  # fewer, for comparing hundreds of logics
 
 Blocks = Sequence[tuple[BoolArray, BoolArray]]
 """For each block of time its windows (N,), and the windows that a fit without it may use (N,)."""
@@ -58,8 +58,8 @@ def fit_ridge(
 ) -> RidgeFit:
     """Fit ridges on the usable rows, whose blocks are in the order of time.
 
-    Where no penalty errs less than predicting zero does, zero is predicted; so it is after train if
-    that is so on the last block, fitted on earlier ones.
+    Zero is predicted where no penalty has a lower error than predicting zero. After train it is
+    also predicted if that holds on the last block.
     """
 
     def solve(*left_out: int) -> FloatArray:
@@ -70,19 +70,13 @@ def fit_ridge(
         rows_N = blocks[block][0] & usable_N
         return _sum_errors(y_NH[rows_N], x_NK[rows_N] @ weights_PKH)
 
-    errors = _CrossErrors(len(blocks))
-    for first, second in combinations(range(len(blocks)), 2):
-        weights_PKH = solve(first, second)
-        errors.add(first, second, measure(second, weights_PKH))
-        errors.add(second, first, measure(first, weights_PKH))
-
-    # Behind the last penalty zero is predicted.
+    # The position after the last penalty predicts zero.
     zero_1KH = np.zeros((1, x_NK.shape[1], y_NH.shape[1]))
     total_P, held_out = np.zeros(len(penalties) + 1), []
-    for block in range(len(blocks)):
+    for block, chosen in enumerate(_choose_penalties(len(blocks), solve, measure)):
         path_PKH = solve(block)
         total_P += measure(block, path_PKH)
-        held_out.append(np.concatenate([path_PKH, zero_1KH])[errors.choose(block)])
+        held_out.append(np.concatenate([path_PKH, zero_1KH])[chosen])
 
     *later, zero = measure(len(blocks) - 1, path_PKH)
     best = -1 if min(later) > zero else _find_lowest(total_P)
@@ -97,75 +91,59 @@ def measure_later(
     return _sum_errors(y_NH[is_later_N], x_NK[is_later_N] @ weights_PKH)
 
 
-class KernelFolds:
-    """Held-out residuals of ridges that are given by their Gram matrices, on fixed windows.
+def hold_out_by_kernel(
+    kernel_NN: FloatArray, y_NH: FloatArray, blocks: Blocks, penalties: FloatArray = SEARCHED
+) -> FloatArray:
+    """Return held-out residuals (N, H) of the ridge of a Gram matrix; ``y`` where it reads nothing.
 
     Leaving a block out takes no fit of its own: with ``Q`` the inverse of Gram matrix plus penalty,
     the residuals of left-out rows S are ``inv(Q[S, S]) @ (Q @ y)[S]``.
     """
+    shifted_PNN = kernel_NN + penalties[:, None, None] * np.eye(len(y_NH))
+    inverse_PNN = np.linalg.inv(shifted_PNN)
+    dual_PNH = inverse_PNN @ y_NH
 
-    def __init__(self, y_NH: FloatArray, blocks: Blocks, penalties: FloatArray = SEARCHED) -> None:
-        """Take what is predicted, known in every window, and the blocks of its windows."""
-        self.y_NH = y_NH
-        self._penalties = penalties
-        self._rows = [np.flatnonzero(is_held_out_N) for is_held_out_N, _ in blocks]
-        # What a fit without the block may not use: the block, and what overlaps with it.
-        self._near = [np.flatnonzero(~is_kept_N) for _, is_kept_N in blocks]
+    def leave_out(*left_out: int) -> FloatArray:
+        # What a fit without a block may not use: the block, and what overlaps with it.
+        rows = np.flatnonzero(np.logical_or.reduce([~blocks[b][1] for b in left_out]))
+        residual_PNH = np.zeros((len(penalties), *y_NH.shape))
+        square_PSS = inverse_PNN[:, rows[:, None], rows]
+        residual_PNH[:, rows] = np.linalg.solve(square_PSS, dual_PNH[:, rows])
+        return residual_PNH
 
-    def hold_out(self, kernel_NN: FloatArray) -> FloatArray:
-        """Return the held-out residuals (N, H), ``y`` itself where nothing can be read."""
-        count, horizon = self.y_NH.shape
-        shifted_PNN = kernel_NN + self._penalties[:, None, None] * np.eye(count)
-        inverse_PNN = np.linalg.inv(shifted_PNN)
-        dual_PNH = inverse_PNN @ self.y_NH
+    def measure(block: int, residual_PNH: FloatArray) -> FloatArray:
+        rows_N = blocks[block][0]
+        return _sum_errors(y_NH[rows_N], y_NH[rows_N] - residual_PNH[:, rows_N])
 
-        def leave_out(rows: IntArray) -> FloatArray:
-            residual_PNH = np.zeros((len(self._penalties), count, horizon))
-            square_PSS = inverse_PNN[:, rows[:, None], rows]
-            residual_PNH[:, rows] = np.linalg.solve(square_PSS, dual_PNH[:, rows])
-            return residual_PNH
-
-        def measure(block: int, residual_PNH: FloatArray) -> FloatArray:
-            rows = self._rows[block]
-            return _sum_errors(self.y_NH[rows], self.y_NH[rows] - residual_PNH[:, rows])
-
-        errors = _CrossErrors(len(self._rows))
-        for first, second in combinations(range(len(self._rows)), 2):
-            residual_PNH = leave_out(np.union1d(self._near[first], self._near[second]))
-            errors.add(first, second, measure(second, residual_PNH))
-            errors.add(second, first, measure(first, residual_PNH))
-
-        held_out_NH = self.y_NH.copy()
-        for block, rows in enumerate(self._rows):
-            best = errors.choose(block)
-            if 0 <= best < len(self._penalties):
-                held_out_NH[rows] = leave_out(self._near[block])[best, rows]
-        return held_out_NH
+    held_out_NH = y_NH.copy()
+    for block, chosen in enumerate(_choose_penalties(len(blocks), leave_out, measure)):
+        if 0 <= chosen < len(penalties):
+            rows_N = blocks[block][0]
+            held_out_NH[rows_N] = leave_out(block)[chosen, rows_N]
+    return held_out_NH
 
 
-class _CrossErrors:
-    """Squared errors on each block of fits without it and without another one, by penalty.
+def _choose_penalties(
+    blocks: int,
+    leave_out: Callable[[int, int], FloatArray],
+    measure: Callable[[int, FloatArray], FloatArray],
+) -> list[int]:
+    """Return the position of each block's penalty; the one after the last predicts zero.
 
-    The last number of each is the error of predicting zero.
+    ``measure`` gives the errors on a block by penalty, and last of predicting zero. A block never
+    judges its own penalty: its errors count only in the choice for others.
     """
-
-    def __init__(self, blocks: int) -> None:
-        self._of: list[list[FloatArray]] = [[] for _ in range(blocks)]
-
-    def add(self, chosen_for: int, judged: int, errors_P: FloatArray) -> None:
-        """Add the errors on ``judged``, which count in the choice for another block."""
-        assert chosen_for != judged  # noqa: S101 - a block is not to judge its own penalty
-        self._of[chosen_for].append(errors_P)
-
-    def choose(self, block: int) -> int:
-        """Return the position of the penalty for a block; that behind the last one is for zero."""
-        # Where there is no other block nothing can judge, and zero is predicted: the last position.
-        of_block = self._of[block]
-        return _find_lowest(np.sum(of_block, axis=0)) if of_block else -1
+    errors: list[list[FloatArray]] = [[] for _ in range(blocks)]
+    for first, second in combinations(range(blocks), 2):
+        fitted = leave_out(first, second)
+        errors[first].append(measure(second, fitted))
+        errors[second].append(measure(first, fitted))
+    # Without another block nothing can judge, and zero is predicted.
+    return [_find_lowest(np.sum(of_block, axis=0)) if of_block else -1 for of_block in errors]
 
 
 def _find_lowest(errors_P: FloatArray) -> int:
-    """Return the position of the lowest error, of equal ones the last: nothing gained, no fit."""
+    """Return the position of the lowest error; of equal ones the last, which fits least."""
     return len(errors_P) - 1 - int(errors_P[::-1].argmin())
 
 

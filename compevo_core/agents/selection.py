@@ -19,15 +19,15 @@ from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
 
 SPREAD_FLOOR = 1e-3
-"""Smallest standard deviation of the fitness, as a share of its mean size: errors that differ by
-less than a thousandth differ by chance, and dividing by less would let chance pick a winner."""
+"""Smallest standard deviation of the fitness, as a share of its mean size: smaller differences of
+errors are chance, and dividing by them would let chance pick a winner."""
 
 
 def forecast_error(forecast: Tensor, truth_BH: Tensor) -> Tensor:
     """Return the mean squared error of each window, the paper's L_metric (Eq. 3 and 7).
 
-    Scaled forecasts (..., B, H) and truth (B, H) give (..., B). NaN targets do not count and carry
-    no gradient. DataError if a window has no known target.
+    Scaled forecasts (..., B, H) and truth (B, H) give (..., B). NaN targets have no error and no
+    gradient. DataError if a window has no known target.
     """
     is_known_BH = torch.isfinite(truth_BH)
     if not is_known_BH.any(dim=-1).all():
@@ -46,9 +46,9 @@ def reward(forecast_ABH: Tensor, truth_BH: Tensor) -> Tensor:
 class FitnessSelection(nn.Module):
     """Learnable gates g_i and the running fitness M_i of every agent.
 
-    ``gates_A`` start at 1, ``fitness_EA`` at 0 for all, so that the first round weighs agents
-    equally; ``entities`` are the series that fitness is kept for, where ``config.scope`` says so.
-    Agents that are idle, as they add nothing to the others (``pays_contribution``), have weight 0.
+    ``gates_A`` start at 1 and ``fitness_EA`` at 0, so that the first round weighs agents equally.
+    If ``config.scope`` is "series", fitness is kept for each of ``entities``. Idle agents, which
+    add nothing to the others (``pays_contribution``), have weight 0.
     """
 
     fitness_EA: Tensor
@@ -99,8 +99,8 @@ class FitnessSelection(nn.Module):
     def update_fitness(self, reward_AB: Tensor, entities: Sequence[str]) -> None:
         """Set M <- beta M + (1 - beta) R (Eq. 4), R the mean over the windows of a scope.
 
-        Fitness is data to the softmax: gradients reach the gates, never earlier rounds. A series
-        without a window in the round keeps its fitness.
+        Gradients reach the gates, never earlier rounds. A series without a window in the round
+        keeps its fitness.
         """
         beta = self.config.ema
         rows = self._scope_rows(entities)
@@ -128,7 +128,7 @@ class FitnessSelection(nn.Module):
         if unknown := sorted(set(entities) - row_of.keys()):
             raise DataError(
                 f"no fitness for {unknown}: it is kept for {list(self.entities)}, the series of "
-                "the train split; forecast those, or train with selection.scope = 'all'"
+                "the train split; forecast these, or train with selection.scope = 'all'"
             )
         return [row_of[entity] for entity in entities]
 
@@ -143,18 +143,17 @@ def leave_out_idle(weights: Tensor, is_idle_A: Tensor) -> Tensor:
 
 def weigh_fitness(fitness_EA: Tensor, gates_A: Tensor, config: SelectionConfig) -> Tensor:
     """Return the weights (E, A) of fitness and gates: softmax(g * M / tau) (Eq. 5)."""
-    # In scaled errors, an agent without any error gets little more weight than the others
-    # while all errors are small against tau: the spread makes the unit the agents' own
-    # (decision 10-fitness).
+    # While all scaled errors are small compared with tau, even a perfect agent gets little more
+    # weight than the others. The spread gives a unit that adapts (decision 10-fitness).
     if config.units == "spread":
         mean_E1 = fitness_EA.mean(1, keepdim=True)
         spread_E1 = fitness_EA.std(1, keepdim=True, unbiased=False)
-        # Before the first round all fitness is 0: the smallest number keeps 0 / 0 away.
+        # Before the first round all fitness is 0, and the floor must not be.
         floor_E1 = (SPREAD_FLOOR * mean_E1.abs()).clamp(min=torch.finfo(fitness_EA.dtype).tiny)
         fitness_EA = (fitness_EA - mean_E1) / torch.maximum(spread_E1, floor_E1)
 
-    # Rewards, and so fitness, are negative: under the printed rule a gate that the L1 term
-    # shrinks raises its agent's weight (decision 10-fitness).
+    # Fitness is negative, like rewards: under the printed rule, a gate that the L1 term shrinks
+    # raises the weight of its agent (decision 10-fitness).
     return torch.softmax(gates_A * fitness_EA / config.temperature, dim=1)
 
 

@@ -1,7 +1,7 @@
 """Strategy execution: a logic retrieves news, the agent reads them and forecasts (paper 4.1).
 
-What belongs here: forecasts of the whole population with and without gradient, for one logic an
-agent or a group of logics, before calibration. What does not: ranking articles
+What belongs here: forecasts of the whole population with and without gradient, under one logic of
+each agent or a group of logics, before calibration. What does not: ranking articles
 (``agents.retrieval``), prompts and numbers (the decoders), rewards (``agents.selection``).
 
 Shapes: A agents, G logics of an agent, B windows, P base models, H horizon.
@@ -35,7 +35,7 @@ ALL_AGENTS = slice(None)
 class ReadingExecutor:
     """Agents that read what their logics retrieve: each corrects its base by a ridge's reading.
 
-    ``agents`` are the numbers of those that this process holds, ``mix_AP`` their bases.
+    ``agents`` are the numbers of the agents of this process, ``mix_AP`` gives their bases.
     """
 
     def __init__(
@@ -59,10 +59,7 @@ class ReadingExecutor:
         return BatchForecasts(values_ABH, np.zeros(len(logics)), news=list_news(readings))
 
     def read(
-        self,
-        logics: Sequence[str],
-        examples: Sequence[ForecastExample],
-        agents: slice = ALL_AGENTS,
+        self, logics: Sequence[str], examples: Sequence[ForecastExample], agents: slice = ALL_AGENTS
     ) -> list[list[ForecastRequest]]:
         """Return what some local agents read under their logics, by agent, then by window."""
         return self.read_groups([[logic] for logic in logics], examples, agents)
@@ -77,7 +74,7 @@ class ReadingExecutor:
     ) -> list[list[ForecastRequest]]:
         """Return one reading per window with all logics of an agent's group.
 
-        With ``adds_no_news`` the first logic comes last once more, without news.
+        With ``adds_no_news`` the first logic is repeated at the end, without news.
         """
         views = [example.view for example in examples]
         readings = []
@@ -183,9 +180,9 @@ class StrategyExecutor(ReadingExecutor):
         """Forecast every example by every agent under each of its G logics, (A, G, B, H).
 
         With ``adds_no_news`` a last one is under the first logic, without news. What the logics of
-        a window share is read once. No dropout: noise between logics would be credited to them.
+        a window share is read once. There is no dropout: logics would be credited with its noise.
         """
-        parts = []
+        values, n_unparsed, n_cut = [], 0, 0
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
             part = examples[start : start + size]
@@ -196,19 +193,16 @@ class StrategyExecutor(ReadingExecutor):
 
             agents, _, horizon = decoded.values_ABH.shape
             values_ABGH = decoded.values_ABH.reshape(agents, len(part), -1, horizon)
-            parts.append(dataclasses.replace(decoded, values_ABH=values_ABGH.transpose(1, 2)))
-        return BatchForecasts(
-            torch.cat([part.values_ABH for part in parts], 2),
-            sum(part.token_loss_A for part in parts),
-            sum(part.n_unparsed for part in parts),
-            sum(part.n_cut for part in parts),
-        )
+            values.append(values_ABGH.transpose(1, 2))
+            n_unparsed += decoded.n_unparsed
+            n_cut += decoded.n_cut
+        return BatchForecasts(torch.cat(values, 2), decoded.token_loss_A, n_unparsed, n_cut)
 
     @torch.no_grad()
     def centre_readout(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> None:
         """Fix the statistics of the head's read-out; call once, before the first round."""
         if not isinstance(self.decoder, HeadDecoder):
-            return  # answers as text are read out by the language model's own layer
+            return  # answers as text need no read-out
 
         with self.population.use_adapters(FORECAST):
             self.decoder.centre(self.read(logics, examples))

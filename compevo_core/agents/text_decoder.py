@@ -4,9 +4,9 @@ What belongs here: one parser and one formatter of numbers, prompts within the c
 generating and reading answers, their training loss. What does not: wording (``agents.prompts``),
 adapters and sampling (``lora.population``).
 
-What does not fit into ``backbone.context_length`` is left out in this order: the news that match
-the logic least, then the oldest history. Greedy decoding has no gradient, so the agents are trained
-by the likelihood of the true answer.
+If a prompt exceeds ``backbone.context_length``, the news that match the logic least are left out,
+then the oldest history. Greedy decoding has no gradient, so agents are trained by the likelihood of
+the true answer.
 
 Shapes: A agents, P base models, R forecasts of an agent, S input steps, H horizon, T tokens, L
 packed length, D hidden.
@@ -57,7 +57,7 @@ def format_numbers(values: Sequence[float] | FloatArray, unit: str) -> list[str]
 
 
 def has_all_numbers(text: str, horizon: int = DEFAULT_STEPS) -> bool:
-    """Whether a text that is being written holds its last number and the separator that ends it."""
+    """Return whether a text has all its numbers, and the separator that ends the last one."""
     parts = [part for part in _SEPARATOR.split(text) if part]
     return len(parts) >= horizon and _SEPARATOR.fullmatch(text[-1:]) is not None
 
@@ -65,9 +65,8 @@ def has_all_numbers(text: str, horizon: int = DEFAULT_STEPS) -> bool:
 def parse_answer(text: str, horizon: int = DEFAULT_STEPS) -> FloatArray:
     """Read exactly ``horizon`` finite numbers from the first line of an answer, in its unit.
 
-    Later lines are ignored. Nothing else is forgiven: a repaired forecast would be scored by our
-    guess. ForecastParseError for too few or many numbers, a word between them, or a value out of
-    range.
+    Later lines are ignored. Nothing else is forgiven, as repairing an answer would be guessing.
+    ForecastParseError for too few or many numbers, a word between them, or a value out of range.
     """
     first_line = text.strip().split("\n")[0].rstrip(". ")
     parts = [part for part in _SEPARATOR.split(first_line) if part]
@@ -98,7 +97,7 @@ _TOKENS_PER_NUMBER = 12  # an upper bound for the packaged tokenizers; a longer 
 
 @dataclasses.dataclass(frozen=True)
 class _Question:
-    """A window that an agent is asked about."""
+    """What an agent is asked about a window."""
 
     example: ForecastExample
     # The agent's own base, scaled; None if it answers with the values themselves
@@ -110,8 +109,8 @@ class _Question:
 class TextDecoder:
     """Generate each answer as text, greedily, and parse it strictly.
 
-    An agent with a base model writes the correction to its base in the unit of the series, an agent
-    without one (a row of zeros in ``mix_AP``) the values themselves. An answer that cannot be read
+    An agent with a base model writes the correction to its base in the unit of the series; one
+    without (a row of zeros in ``mix_AP``) writes the forecast itself. An answer that cannot be read
     is counted and scored as the uncorrected base.
     """
 
@@ -131,7 +130,7 @@ class TextDecoder:
         """Forecast every reading of some local agents under each of its logics, in their order.
 
         With ``train`` there is a token loss, with gradient and the caller's adapters and dropout.
-        Answers are always generated without dropout: rewards and weights are made of them.
+        Answers are always generated without dropout, as rewards and weights depend on them.
         """
         asked = self._ask_all(readings, agents)
         loss_A = self._token_loss(asked) if train else torch.zeros(len(readings))
@@ -146,7 +145,7 @@ class TextDecoder:
         )
 
     def measure_loss(self, readings: AgentReadings, *, agents: slice = slice(None)) -> Tensor:
-        """Return only the training loss (A,), with gradient: no answer is written."""
+        """Return only the training loss (A,), with gradient, without generating answers."""
         return self._token_loss(self._ask_all(readings, agents))
 
     def _ask_all(self, readings: AgentReadings, agents: slice) -> list[list[_Question]]:
@@ -178,7 +177,7 @@ class TextDecoder:
         suffixes = []
         n_cut = 0
         for logic, news in zip(reading.logics, reading.news, strict=True):
-            # Articles come best match first, so the least similar go first.
+            # Articles come best match first, so the least similar are left out first.
             for count in range(len(news), -1, -1):
                 suffix = self._encode_suffix(view, logic, news[:count])
                 if len(suffix) <= room:
@@ -190,9 +189,9 @@ class TextDecoder:
     def _fit_history(
         self, view: WindowView, history: list[str], base: list[str], logics: Sequence[str]
     ) -> tuple[list[int], int]:
-        """Return the shared part with as much of the history as fits, and how many values that is.
+        """Return the shared part with as much of the history as fits, and how many values it has.
 
-        History gets the room that the longest logic leaves: news is dropped before history.
+        News is dropped before history, which needs to leave room only for the longest logic.
         """
         longest = max(len(self._encode_suffix(view, logic, [])) for logic in logics)
         limit = self.config.backbone.context_length
@@ -268,7 +267,7 @@ class TextDecoder:
         return self.population.answer_loss(self.population.pack(groups))
 
     def _encode_answer(self, question: _Question) -> list[int]:
-        """Return the tokens of the true answer; none if a target is missing: text has no mask."""
+        """Return the tokens of the true answer; none if a target is missing."""
         truth_H, view = question.example.truth_H, question.example.view
         if truth_H is None or not question.example.has_whole_truth:
             return []
@@ -278,7 +277,7 @@ class TextDecoder:
         else:
             values_H = (truth_H - question.base_H) * self.scaler.std[view.entity]
 
-        # The leading space makes the first number the token that follows the cue in running text.
+        # With a leading space the first number is tokenized as after the cue in running text.
         text = " " + ", ".join(format_numbers(values_H, view.unit))
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         return [*ids, self._tokenizer.eos_token_id]

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from compevo_core.baselines import gbm, naive, ridge, smoothing
 from compevo_core.baselines.base import (
     BASELINE_FILE,
     Baseline,
@@ -17,24 +18,7 @@ from compevo_core.baselines.base import (
     ViewForecaster,
     read_baseline_file,
 )
-from compevo_core.baselines.gbm import (
-    Blend,
-    BoostedTrees,
-    LaggedEstimator,
-    LaggedTrees,
-    OwnWeatherTrees,
-    PublishedErrorTrees,
-)
-from compevo_core.baselines.naive import (
-    LastValue,
-    Persistence,
-    PublishedForecast,
-    SeasonalMean,
-    WeeklyPersistence,
-)
 from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge, reads_news
-from compevo_core.baselines.ridge import CalendarRidge, OwnWeatherRidge, PublishedErrorRidge
-from compevo_core.baselines.smoothing import DoubleSeason, Ets, SeasonalLevel, Theta
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot, make_folder_name
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
@@ -80,7 +64,7 @@ def register_estimator(estimator: Any, name: str = "") -> str:  # noqa: ANN401 -
     It forecasts one step from lags, calendar and columns known ahead, again and again, for all
     series together. ``auto`` tries it where it has a ``name``; ConfigError if that is taken.
     """
-    method = LaggedEstimator.wrap(estimator, name, is_candidate=bool(name))
+    method = gbm.LaggedEstimator.wrap(estimator, name, is_candidate=bool(name))
     if name or method.name not in PRIORS:
         register(method)
     return method.name
@@ -100,29 +84,29 @@ def has_method(name: str) -> bool:
         with contextlib.suppress(ImportError):
             found = getattr(import_module(module), title, None)
             if isinstance(found, type) and issubclass(found, regressor):
-                register(LaggedEstimator.wrap(found(), name, is_candidate=False))
+                register(gbm.LaggedEstimator.wrap(found(), name, is_candidate=False))
     return name in PRIORS
 
 
 # Nothing fitted, one map, trees, several models.
 for _baseline in (
-    LastValue,
-    Persistence,
-    WeeklyPersistence,
-    SeasonalMean,
-    PublishedForecast,
-    Theta,
-    SeasonalLevel,
-    DoubleSeason,
-    Ets,
-    CalendarRidge,
-    PublishedErrorRidge,
-    OwnWeatherRidge,
-    LaggedTrees,
-    BoostedTrees,
-    PublishedErrorTrees,
-    OwnWeatherTrees,
-    Blend,
+    naive.LastValue,
+    naive.Persistence,
+    naive.WeeklyPersistence,
+    naive.SeasonalMean,
+    naive.PublishedForecast,
+    smoothing.Theta,
+    smoothing.SeasonalLevel,
+    smoothing.DoubleSeason,
+    smoothing.Ets,
+    ridge.CalendarRidge,
+    ridge.PublishedErrorRidge,
+    ridge.OwnWeatherRidge,
+    gbm.LaggedTrees,
+    gbm.BoostedTrees,
+    gbm.PublishedErrorTrees,
+    gbm.OwnWeatherTrees,
+    gbm.Blend,
 ):
     register(_baseline)
 
@@ -225,11 +209,8 @@ class SharedFits:
 
     def _find_or_fit(self, key: str, name: str, train: WindowSet, seed: int) -> Baseline:
         # Its parts are baselines of their own, which others ask for as well.
-        if name == Blend.name:
-            ridge = self(CalendarRidge.name, train, seed=seed)
-            trees = self(BoostedTrees.name, train, seed=seed)
-            if isinstance(ridge, CalendarRidge) and isinstance(trees, BoostedTrees):
-                return Blend(ridge, trees)
+        if name == gbm.Blend.name:
+            return gbm.Blend(*(self(part, train, seed=seed) for part in gbm.BLEND_WEIGHTS))
 
         stored = self._folder / key if self._folder else None
         # A baseline's own file is the last one written: a folder that has it is complete.

@@ -10,8 +10,8 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
@@ -100,7 +100,7 @@ class Baseline(ABC):
 
     @classmethod
     def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
-        """Return what :meth:`_to_files` told of; its files are in the folder."""
+        """Return what :meth:`_to_files` described; its files are in the folder."""
         return cls()
 
 
@@ -275,10 +275,8 @@ class History:
 
     start_utc: datetime
     values_T: FloatArray  # gaps are filled from the past
-    # Whether a step was measured, as the target of a window
-    is_target_T: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    # Of the targets, (T,) by name, NaN where unknown
-    covariates: dict[str, FloatArray] = field(default_factory=dict)
+    is_target_T: BoolArray  # whether a step was measured, as the target of a window
+    covariates: dict[str, FloatArray]  # of the targets, (T,) by name, NaN where unknown
 
     @classmethod
     def from_windows(cls, windows: Sequence[Window], names: Sequence[str] = ()) -> Self:
@@ -310,17 +308,6 @@ class History:
             values_T=values_T[np.maximum.accumulate(place_T)],
             is_target_T=is_target_T,
             covariates=covariates,
-        )
-
-    def keep_newest(self, steps: int, step: timedelta) -> Self:
-        """Return the newest steps of a length, or all where there are fewer."""
-        left_out = max(0, len(self.values_T) - steps)
-        return replace(
-            self,
-            start_utc=shift(self.start_utc, left_out, step),
-            values_T=self.values_T[left_out:],
-            is_target_T=self.is_target_T[left_out:],
-            covariates={name: v_T[left_out:] for name, v_T in self.covariates.items()},
         )
 
 

@@ -301,7 +301,7 @@ def measure_surprise(left_DS: FloatArray) -> FloatArray:
     """Return the shares (2,) of the last day's jump beyond two and four standard deviations.
 
     A jump is the change of a day's mean from the median of the three days before it. A heat wave
-    comes by degrees and goes on; a holiday or a fault jumps and is over.
+    comes by degrees and stays; a holiday or a fault jumps and is over.
     """
     level_D = left_DS.mean(axis=1)
     before = np.lib.stride_tricks.sliding_window_view(level_D[:-1], 3)

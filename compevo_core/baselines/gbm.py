@@ -40,7 +40,7 @@ from compevo_core.baselines.features import (
     name_columns,
     stack_change,
 )
-from compevo_core.baselines.leads import PastSpace, PublishedErrorSpace, encode_past, encode_weather
+from compevo_core.baselines.leads import PastSpace, PublishedErrorSpace, encode_weather
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.scaling import Scaler
@@ -205,7 +205,9 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
         steps, days = space.encode(views)
         columns = {**steps, "entity": _encode_entity(space, views), **days}
         spread_N1 = space.scaler.stack_spreads(views)
-        columns |= encode_past(views, space.past, stack_published(views), spread_N1)
+        published_NH = stack_published(views)
+        for name in space.past:
+            columns[name] = (stack_by_step(views, name) - published_NH) / spread_N1
         weather_steps, weather_days = encode_weather(views, space.weather)
         return columns | weather_steps | weather_days
 
@@ -267,23 +269,23 @@ class LaggedTrees(Baseline):
         for entity, windows in grouped.items():
             history = History.from_windows(windows, names)
             view = windows[-1].view
-            newest = max(view.lookback + view.horizon, MOST_STEPS // len(grouped))
-            history = history.keep_newest(newest, view.step)
-            z_T = space.scaler.scale(history.values_T, entity)
-            place_R = np.flatnonzero(history.is_target_T)
+            newest = slice(-max(view.lookback + view.horizon, MOST_STEPS // len(grouped)), None)
+            z_T = space.scaler.scale(history.values_T[newest], entity)
+            start = shift(history.start_utc, len(history.values_T) - len(z_T), view.step)
+            place_R = np.flatnonzero(history.is_target_T[newest])
             place_R = place_R[place_R >= view.lookback]
             if not len(place_R):
                 continue
             pasts_TL = np.lib.stride_tricks.sliding_window_view(z_T, view.lookback)
             past_RL = pasts_TL[place_R - view.lookback]
             row_RF, level_R = _build_lags(view, past_RL)
-            calendar_RC = _encode_stamps(view, history.start_utc, len(z_T))[place_R]
-            known_RK = [history.covariates[name][place_R, None] for name in names]
+            calendar_RC = _encode_stamps(view, start, len(z_T))[place_R]
+            known_RK = [history.covariates[name][newest][place_R, None] for name in names]
             code_R1 = np.full((len(place_R), 1), space.entities.index(entity))
             rows.append(np.hstack([row_RF, calendar_RC, *known_RK, code_R1]))
             targets.append(z_T[place_R] - level_R)
         if not rows:
-            raise DataError(f"{cls.name} needs targets that a whole look-back lies before")
+            raise DataError(f"{cls.name} needs targets after a whole look-back")
         return cls(space, names, cls._fit_rows(np.concatenate(rows), np.concatenate(targets), seed))
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -446,6 +448,7 @@ def _build_rows(columns: dict[str, FloatArray], horizon: int) -> FloatArray:
     return np.stack(table, axis=2).reshape(-1, len(table))
 
 
+_BLENDED: tuple[type[Baseline], ...] = (CalendarRidge, BoostedTrees)
 BLEND_WEIGHTS: Mapping[str, float] = {CalendarRidge.name: 0.3, BoostedTrees.name: 0.7}
 """Weight of each part by its name; they add up to 1."""
 
@@ -462,27 +465,27 @@ class Blend(Baseline):
     draws = True
     most_steps = MOST_STEPS
 
-    def __init__(self, ridge: CalendarRidge, trees: BoostedTrees) -> None:
+    def __init__(self, ridge: Baseline, trees: Baseline) -> None:
         """Take fitted parts, which others may use as well."""
-        self._parts: dict[str, Baseline] = {ridge.name: ridge, trees.name: trees}
+        self._parts = (ridge, trees)
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Fit both parts on the same windows, the trees with ``seed``; errors as for the parts."""
         raise_if_held_out(train, cls.name)
-        return cls(CalendarRidge.fit(train, seed=seed), BoostedTrees.fit(train, seed=seed))
+        return cls(*(part.fit(train, seed=seed) for part in _BLENDED))
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit."""
         mean_NH = np.zeros((len(views), find_horizon(views)))
-        for name, part in self._parts.items():
-            mean_NH += BLEND_WEIGHTS[name] * part.predict(views)
+        for part in self._parts:
+            mean_NH += BLEND_WEIGHTS[part.name] * part.predict(views)
         return mean_NH
 
     def save(self, folder: Path) -> None:
         """Write each part into a folder of its name and, last, ``baseline.json``."""
-        for name, part in self._parts.items():
-            part.save(folder / name)
+        for part in self._parts:
+            part.save(folder / part.name)
         write_baseline_file(folder, self.name, weights=dict(BLEND_WEIGHTS))
 
     @classmethod
@@ -494,7 +497,4 @@ class Blend(Baseline):
                 f"{folder} is a blend of {facts['weights']}, this version blends "
                 f"{dict(BLEND_WEIGHTS)}; fit it again"
             )
-        return cls(
-            CalendarRidge.load(folder / CalendarRidge.name),
-            BoostedTrees.load(folder / BoostedTrees.name),
-        )
+        return cls(*(part.load(folder / part.name) for part in _BLENDED))

@@ -71,11 +71,7 @@ class ErrorLevels:
     """
 
     def __init__(
-        self,
-        rule: LevelRule,
-        scaler: Scaler,
-        forecasters: int,
-        horizon: int = DEFAULT_STEPS,
+        self, rule: LevelRule, scaler: Scaler, forecasters: int, horizon: int = DEFAULT_STEPS
     ) -> None:
         self.rule = rule
         self.scaler = scaler
@@ -157,11 +153,7 @@ class ErrorLevels:
 
     def save(self, file: Path) -> None:
         """Write the errors; the run itself stores the rule and the scaler."""
-        tensors = {
-            "sum": self._sum_PEH,
-            "weight": self.weight_EH,
-            "minute": np.array(self.minute),
-        }
+        tensors = {"sum": self._sum_PEH, "weight": self.weight_EH, "minute": np.array(self.minute)}
         save_file({name: np.ascontiguousarray(value) for name, value in tensors.items()}, file)
 
     def load(self, file: Path) -> None:

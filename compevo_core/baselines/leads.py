@@ -240,7 +240,7 @@ class PastSpace(LeadSpace):
         """Return columns by step (N, H), and columns (N, 1) that all steps of a window share."""
         spread_N1 = self.scaler.stack_spreads(views)
         reference_NH = self.stack_references(views)
-        past = encode_past(views, PAST_NAMES, reference_NH, spread_N1)
+        past = {n: (stack_by_step(views, n) - reference_NH) / spread_N1 for n in PAST_NAMES}
         weather_steps, weather_days = encode_weather(views, self.weather)
 
         columns = {f"{name}_mean": mean_known(values, axis=1) for name, values in past.items()}
@@ -308,16 +308,6 @@ def encode_weather(views: Sequence[WindowView], names: Sequence[str]) -> tuple[C
             days[f"{TEMPERATURE}_min{day}"] = values_NH.min(axis=1)
         days[f"{TEMPERATURE}_mean_before"] = mean_known(before_NH, axis=1)
     return steps, {name: column_N[:, None] for name, column_N in days.items()}
-
-
-def encode_past(
-    views: Sequence[WindowView],
-    names: Sequence[str],
-    reference_NH: FloatArray,
-    spread_N1: FloatArray,
-) -> dict[str, FloatArray]:
-    """Return own values of earlier days (N, H) beyond a reference, by name."""
-    return {name: (stack_by_step(views, name) - reference_NH) / spread_N1 for name in names}
 
 
 def read_today(views: Sequence[WindowView], name: str) -> FloatArray:

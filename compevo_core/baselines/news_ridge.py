@@ -286,13 +286,7 @@ class NewsRidge:
 
     @classmethod
     def fit(
-        cls,
-        train: WindowSet,
-        *,
-        seed: int = 0,
-        base: str,
-        news: NewsPool,
-        fit: FitBaseline,
+        cls, train: WindowSet, *, seed: int = 0, base: str, news: NewsPool, fit: FitBaseline
     ) -> Self:
         """Fit a method, and the ridge on what it misses of parts of train that it has not seen.
 

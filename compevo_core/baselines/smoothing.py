@@ -19,9 +19,8 @@ Shapes: N windows, H horizon, L lookback.
 """
 
 from abc import abstractmethod
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from operator import itemgetter
@@ -42,108 +41,6 @@ from compevo_core.errors import DataError, import_package
 THETA = 2.0  # the theta line whose forecast is averaged with the trend; 2 is the authors' own
 
 _LEAST_RANGE = 1e-9  # of what is left, as a share of the values: rounding
-
-DayStep = tuple[str, int]  # an entity, and minutes after midnight on its clock
-
-
-class Theta(Baseline):
-    """The theta method on what is left of the last day without its usual shape."""
-
-    name = "theta"
-    title = "Theta"
-    cost = 10.0
-    is_scored = is_candidate = False
-
-    def __init__(self, shape: Mapping[DayStep, float]) -> None:
-        """Take the usual value of each step of the day; use :meth:`fit`."""
-        self._shape = dict(shape)
-
-    @classmethod
-    def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Average the unmasked targets of each step of the day; ``seed`` is not used.
-
-        A step that no target has, as where windows are further apart than their horizon, gets the
-        mean of the newest week's inputs.
-        """
-        raise_if_held_out(train, cls.name)
-        # Values may stand in for other days' where a season is one step: there is no shape.
-        shaped = [window for window in train if window.view.seasons.day != 1]
-        targets = _average_by_step(
-            (_list_day_steps(window.view, 0, window.view.horizon), window.y) for window in shaped
-        )
-        newest = {window.view.entity: window.view for window in shaped}  # in the order of time
-        known = Counter(entity for entity, _ in targets)
-        recent = [
-            view
-            for view in (window.view for window in shaped)
-            if known[view.entity] < DAY // view.step
-            and view.origin_utc > newest[view.entity].origin_utc - WEEK
-        ]
-        inputs = _average_by_step(
-            (_list_day_steps(view, -view.lookback, 0), view.x) for view in recent
-        )
-        return cls(inputs | targets)
-
-    def predict(self, views: Sequence[WindowView]) -> FloatArray:
-        """Return forecasts (N, H); DataError if a step of an entity's day was not in train."""
-        return stack_rows([self._forecast(view) for view in views])
-
-    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        return {"shape": [[*step, value] for step, value in self._shape.items()]}, {}
-
-    @classmethod
-    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
-        return cls({(entity, minutes): value for entity, minutes, value in facts["shape"]})
-
-    def _forecast(self, view: WindowView) -> FloatArray:
-        # Takes a second to import, and most users of this package never ask for it.
-        library = import_package("statsmodels.tsa.forecasting.theta")
-        if view.seasons.day == 1:
-            past_L, future_H = np.zeros(view.lookback), np.zeros(view.horizon)
-        else:
-            past_L = self._look_up(view, -view.lookback, 0)
-            future_H = self._look_up(view, 0, view.horizon)
-
-        left_L = view.x - past_L
-        # The model divides by the errors of its smoothing, and a level has none.
-        if np.ptp(left_L) <= _LEAST_RANGE * np.abs(view.x).max():
-            return np.asarray(left_L[-1] + future_H, dtype=np.float64)
-
-        model = library.ThetaModel(left_L, period=1, deseasonalize=False)
-        forecast = model.fit(disp=False).forecast(view.horizon, theta=THETA)
-        return np.asarray(forecast, dtype=np.float64) + future_H
-
-    def _look_up(self, view: WindowView, start: int, end: int) -> FloatArray:
-        steps = list(_list_day_steps(view, start, end))
-        unknown = [step for step in steps if step not in self._shape]
-        if unknown:
-            entity, minutes = unknown[0]
-            raise DataError(
-                f"no train window of {entity} has a value at {minutes // 60:02}:{minutes % 60:02}; "
-                "fit theta on whole days of every entity"
-            )
-        return np.array([self._shape[step] for step in steps])
-
-
-def _average_by_step(
-    parts: Iterable[tuple[Iterator[DayStep], FloatArray]],
-) -> dict[DayStep, float]:
-    """Return the mean of the known values of each step of the day."""
-    values: dict[DayStep, list[float]] = defaultdict(list)
-    for steps, known in parts:
-        for step, value in zip(steps, known, strict=True):
-            if np.isfinite(value):
-                values[step].append(float(value))
-    return {step: float(np.mean(known)) for step, known in values.items()}
-
-
-def _list_day_steps(view: WindowView, start: int, end: int) -> Iterator[DayStep]:
-    """Yield the entity and the local time of day of steps, counted from the origin."""
-    zone = ZoneInfo(view.calendar.timezone)
-    for i in range(start, end):
-        local: datetime = (view.origin_utc + i * view.step).astimezone(zone)
-        yield view.entity, 60 * local.hour + local.minute
-
 
 MOST_SEASON_STEPS = 24  # longest season that the methods hold as a part of their own
 
@@ -205,6 +102,71 @@ class _FormedSeries(Baseline):
     @classmethod
     def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
         return cls(facts["forms"])
+
+
+class Theta(_FormedSeries):
+    """The theta method on what is left of the last day without its usual shape.
+
+    A form is the usual value of each step of the day, by minutes after midnight on its clock.
+    """
+
+    name = "theta"
+    title = "Theta"
+    cost = 10.0
+    is_candidate = False
+
+    @classmethod
+    def _choose(cls, windows: Sequence[Window], series: int) -> Form:
+        # Values may stand in for other days' where a season is one step: there is no shape.
+        newest = windows[-1].view
+        if newest.seasons.day == 1:
+            return []
+        shape = _average_by_minute((w.view, 0, w.y) for w in windows)
+        if len(shape) < DAY // newest.step:
+            # As where windows are further apart than their horizon: the newest week's inputs.
+            views = [w.view for w in windows if w.view.origin_utc > newest.origin_utc - WEEK]
+            shape = _average_by_minute((v, -v.lookback, v.x) for v in views) | shape
+        return list(map(list, shape.items()))
+
+    def _forecast(self, view: WindowView, form: Form) -> FloatArray:
+        # Takes a second to import, and most users of this package never ask for it.
+        library = import_package("statsmodels.tsa.forecasting.theta")
+        shape = dict(form)
+        minutes = _list_minutes(view, -view.lookback, view.horizon) if shape else []
+        if unknown := [minute for minute in minutes if minute not in shape]:
+            raise DataError(
+                f"no train window of {view.entity} has a value at "
+                f"{unknown[0] // 60:02}:{unknown[0] % 60:02}; fit theta on whole days"
+            )
+        usual = [shape[minute] for minute in minutes] or [0.0] * (view.lookback + view.horizon)
+        usual_T = np.array(usual, dtype=np.float64)
+
+        left_L, future_H = view.x - usual_T[: view.lookback], usual_T[view.lookback :]
+        # The model divides by the errors of its smoothing, and a level has none.
+        if np.ptp(left_L) <= _LEAST_RANGE * np.abs(view.x).max():
+            return np.asarray(left_L[-1] + future_H, dtype=np.float64)
+
+        model = library.ThetaModel(left_L, period=1, deseasonalize=False)
+        forecast = model.fit(disp=False).forecast(view.horizon, theta=THETA)
+        return np.asarray(forecast, dtype=np.float64) + future_H
+
+
+def _average_by_minute(parts: Iterable[tuple[WindowView, int, FloatArray]]) -> dict[int, float]:
+    """Return the mean of the known values of each step of the day, from a first step of views."""
+    values: dict[int, list[float]] = defaultdict(list)
+    for view, first, known in parts:
+        minutes = _list_minutes(view, first, first + len(known))
+        for minute, value in zip(minutes, known, strict=True):
+            if np.isfinite(value):
+                values[minute].append(float(value))
+    return {minute: float(np.mean(known)) for minute, known in values.items()}
+
+
+def _list_minutes(view: WindowView, start: int, end: int) -> list[int]:
+    """Return the minutes after midnight on the clock of steps, counted from the origin."""
+    zone = ZoneInfo(view.calendar.timezone)
+    stamps = ((view.origin_utc + i * view.step).astimezone(zone) for i in range(start, end))
+    return [60 * stamp.hour + stamp.minute for stamp in stamps]
 
 
 class Ets(_FormedSeries):
@@ -392,7 +354,7 @@ def _describe_week(view: WindowView, is_log: bool) -> tuple[FloatArray, FloatArr
 
 
 def _fit_absolute(x_RF: FloatArray, y_R: FloatArray) -> FloatArray:
-    """Return the weights (F,) of least absolute errors, by least squares weighted anew."""
+    """Return the weights (F,) of least absolute errors, by reweighted least squares."""
     size_F = np.sqrt((x_RF**2).mean(axis=0)) + _LEAST_RANGE
     z_RF = x_RF / size_F
     weight_R = np.ones(len(y_R))
@@ -442,11 +404,11 @@ def _go_on(known_T: FloatArray, season: int, horizon: int, form: Form) -> FloatA
 def _take_off_long(known_T: FloatArray, season: int) -> tuple[FloatArray, FloatArray, int]:
     """Return values without the mean shape of a long season, that shape (S,), what season is left.
 
-    The shape goes on with the first step after the values.
+    The shape continues with the first step after the values.
     """
     if season <= MOST_SEASON_STEPS or len(known_T) < 2 * season:
         return known_T, np.zeros(1), season if season <= MOST_SEASON_STEPS else 1
-    # By place before the end; the newest seasons alone where there are many.
+    # By place before the end; only the newest seasons where there are many.
     whole = known_T[len(known_T) % season :].reshape(-1, season)[-_SHAPE_SEASONS:]
     shape_S = whole.mean(axis=0) - whole.mean()
     return known_T - np.resize(shape_S[::-1], len(known_T))[::-1], shape_S, 1

@@ -36,11 +36,7 @@ if TYPE_CHECKING:
 
 FILES = ("config.json", "*.safetensors", "*.safetensors.index.json")  # what is read of a model
 
-FILES_AT_HAND = ("config.json", "model.safetensors")
-"""What the cache holds of a model that is whole."""
-
 _MEDIAN = 0.5
-_CHRONOS = "pip install 'compevo[zero-shot]'"
 
 FRACAST = "fracast"
 """A model of 85,001 weights that its package brings along (Apache-2.0)."""
@@ -59,7 +55,7 @@ def _load_once(name_or_path: str) -> tuple[MedianForecast, str]:
     weights = sorted(folder.glob("*.safetensors"))
     if not (folder / "config.json").is_file() or not weights:
         raise ConfigError(
-            f"{name_or_path} holds no config.json with *.safetensors beside it; give the folder of "
+            f"{name_or_path} holds no config.json with *.safetensors; give the folder of "
             "a time series model"
         )
 
@@ -107,23 +103,19 @@ def _find_folder(name_or_path: str) -> Path:
 
 
 def _load_chronos(folder: Path) -> MedianForecast:
-    try:
-        from chronos import BaseChronosPipeline, Chronos2Pipeline
-    except ImportError as error:
-        raise ConfigError(f"{folder} needs chronos-forecasting: {_CHRONOS}") from error
-
-    pipeline = BaseChronosPipeline.from_pretrained(
+    library = import_package("chronos")
+    pipeline = library.BaseChronosPipeline.from_pretrained(
         folder, device_map="cpu", dtype="float32", use_safetensors=True
     )
     # One series a window: windows of a batch must not read each other. Bolt never does.
-    alone = {"cross_learning": False} if isinstance(pipeline, Chronos2Pipeline) else {}
+    separate = {"cross_learning": False} if isinstance(pipeline, library.Chronos2Pipeline) else {}
 
     def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
         import torch
 
         # The median is the forecast that the mean absolute error asks for.
         quantiles, _ = pipeline.predict_quantiles(
-            list(x_NL), prediction_length=horizon, quantile_levels=[_MEDIAN], **alone
+            list(x_NL), prediction_length=horizon, quantile_levels=[_MEDIAN], **separate
         )
         return torch.stack([window.reshape(horizon) for window in quantiles])
 
@@ -193,8 +185,9 @@ def find_at_hand() -> str:
         if find_spec(library):
             from huggingface_hub import try_to_load_from_cache
 
-            files = [try_to_load_from_cache(model, name) for name in FILES_AT_HAND]
-            if all(isinstance(path, str) for path in files):
+            # What the cache holds of a model that is whole.
+            files = ("config.json", "model.safetensors")
+            if all(isinstance(try_to_load_from_cache(model, name), str) for name in files):
                 return model
     return FRACAST if find_spec(FRACAST) else ""
 

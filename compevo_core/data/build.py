@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from operator import attrgetter, itemgetter
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -73,16 +73,6 @@ class BuiltViews:
 
     views: tuple[WindowView, ...]  # one for each entity, in the order of their series
     left_out: Mapping[str, str]  # the reason for each entity that has none
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PlannedSeries:
-    """A series with the split plan that holds for it."""
-
-    series: GriddedSeries
-    entity: str
-    boundaries: Boundaries
-    spans: tuple[Span, ...]
 
 
 def build_views(
@@ -345,16 +335,17 @@ def build_windows(
             "SERIES_SCHEMA, or a table of your own to compevo_core.Forecaster"
         )
     chosen, unused = select_series(spec, series)
-    planned = _plan_series(spec, chosen)
+    gridded = [(entity, grid_series(frame, spec)) for entity, frame in chosen]
+    boundaries = _find_boundaries(spec, [grid for _, grid in gridded])
     context = ContextBuilder(spec, covariates, articles, published, news_cutoff, step_covariates)
 
     dropped: Counter[str] = Counter()
-    known = {(w.view.series_id, w.view.origin_utc, w.view.unknown_steps): w for w in unchanged}
-    cut = [
-        window
-        for plan in planned
-        for window in _cut_series(spec, plan, context, dropped, first_origin, origins, known)
-    ]
+    known = {_read_labels(window.view): window for window in unchanged}
+    cut: list[Window] = []
+    for (entity, grid), limits in zip(gridded, boundaries, strict=True):
+        cut += _cut_series(
+            spec, entity, grid, limits, context, dropped, first_origin, origins, known
+        )
     # No model has learnt a series that begins after train, and none can forecast it.
     learnt = {window.view.entity for window in cut if window.view.split == "train"}
     if learnt:
@@ -364,7 +355,10 @@ def build_windows(
     # Folds divide the time of all train series together, so they need every origin first.
     folds = assign_folds([w.view.origin_utc for w in cut if w.view.split == "train"])
     windows = [
-        w.change_view(fold=folds[w.view.origin_utc]) if w.view.split == "train" else w for w in cut
+        w.change_view(fold=folds[w.view.origin_utc])
+        if w.view.split == "train" and w.view.fold != folds[w.view.origin_utc]
+        else w
+        for w in cut
     ]
 
     if benchmark is not None:
@@ -377,8 +371,7 @@ def build_windows(
         "spec": described,
         "spec_hash": hash_text(json.dumps(described, sort_keys=True)),
         "series": {
-            plan.series.series_id: {"first_utc": str(plan.series.first_utc), **plan.series.gaps}
-            for plan in planned
+            grid.series_id: {"first_utc": str(grid.first_utc), **grid.gaps} for _, grid in gridded
         },
         # A manifest names publishers, not files: "archive:aemo/file.csv" counts as "archive:aemo".
         "sources": sorted({source.split("/")[0] for source in sources}),
@@ -392,51 +385,57 @@ def build_windows(
     return WindowSet(windows, dataset=spec.name, manifest=manifest)
 
 
-def _plan_series(
-    spec: DatasetSpec, chosen: Sequence[tuple[str, pl.DataFrame]]
-) -> list[_PlannedSeries]:
-    gridded = [(entity, grid_series(frame, spec)) for entity, frame in chosen]
-    shared: Boundaries = {}
+def _find_boundaries(spec: DatasetSpec, gridded: Sequence[GriddedSeries]) -> list[Boundaries]:
+    """Return the split plan of each series."""
     if not spec.spans:
         # One calendar for all series. By fractions of its own, the train span of a series that
         # begins late would be in the test span of the others, and a model learns from all of them.
-        first = min(series.first_utc for _, series in gridded)
-        end = max(series.locate_start(len(series)) for _, series in gridded)
-        shared = split_chronologically(spec, first, end)
+        first = min(series.first_utc for series in gridded)
+        end = max(series.locate_start(len(series)) for series in gridded)
+        return [split_chronologically(spec, first, end)] * len(gridded)
 
     limits = resolve_spans(spec)
-    planned = []
-    for entity, series in gridded:
-        spans = tuple(s for s in spec.spans if re.match(s.series_pattern, series.series_id))
-        boundaries = shared or {span.split: limits[span] for span in spans}
-        if len(boundaries) < len(spans):
+    plans: list[Boundaries] = []
+    for series in gridded:
+        spans = _select_spans(spec, series)
+        plans.append({span.split: limits[span] for span in spans})
+        if len(plans[-1]) < len(spans):
             raise DataError(
                 f"{series.series_id}: two spans of one split; join them, or give them different "
                 "series"
             )
-        planned.append(
-            _PlannedSeries(series=series, entity=entity, boundaries=boundaries, spans=spans)
-        )
-    return planned
+    return plans
+
+
+def _select_spans(spec: DatasetSpec, series: GriddedSeries) -> list[Span]:
+    return [span for span in spec.spans if re.match(span.series_pattern, series.series_id)]
+
+
+#: By these a window of an earlier set is found again.
+_read_labels = attrgetter(
+    "series_id", "origin_utc", "unknown_steps", "entity", "unit", "split", "subsets", "n_filled"
+)
 
 
 def _cut_series(
     spec: DatasetSpec,
-    plan: _PlannedSeries,
+    entity: str,
+    series: GriddedSeries,
+    boundaries: Boundaries,
     context: ContextBuilder,
     dropped: Counter[str],
     first_origin: datetime | None,
     only: Collection[datetime],
-    known: Mapping[tuple[str, datetime, int], Window],
+    known: Mapping[Any, Window],
 ) -> Iterator[Window]:
-    series = plan.series
+    spans = _select_spans(spec, series)
     for position in find_origins(series, spec, 1 if only else spec.stride_steps):
         origin = series.locate_start(position)
         if (first_origin is not None and origin < first_origin) or (only and origin not in only):
             continue
 
         end = series.locate_start(position + spec.horizon_steps)
-        split = find_split(plan.boundaries, origin, end)
+        split = find_split(boundaries, origin, end)
         if split is None:
             dropped["outside the split plan or in an embargo"] += 1
             continue
@@ -457,26 +456,22 @@ def _cut_series(
             day = spec.to_market(origin).date()
             subsets = tuple(
                 subset.name + ending
-                for span in plan.spans
+                for span in spans
                 if span.split == split
                 for subset in span.subsets
                 if subset.contains(day)
             )
-            same = known.get((series.series_id, origin, unknown_steps))
-            labels = (plan.entity, series.unit, split, subsets, inputs.n_filled)
+            labels = (entity, series.unit, split, subsets, inputs.n_filled)
+            same = known.get((series.series_id, origin, unknown_steps, *labels))
             if (
                 same is not None
-                and _read_labels(same.view) == labels
                 and np.array_equal(same.view.x, inputs.x)
                 and np.array_equal(same.y, targets, equal_nan=True)
             ):
                 yield same
             else:
-                view = context.build_view(series, plan.entity, inputs, split, subsets)
+                view = context.build_view(series, entity, inputs, split, subsets)
                 yield Window(view=view, y=targets)
-
-
-_read_labels = attrgetter("entity", "unit", "split", "subsets", "n_filled")
 
 
 def _build_benchmark_windows(

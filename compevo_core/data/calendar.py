@@ -5,12 +5,12 @@ it. What does not: learned seasonality, prompts. Regions keep local time, with d
 demand follows people, not the market's clock.
 """
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, Self
 from zoneinfo import ZoneInfo
 
 from compevo_core.errors import DataError
@@ -55,16 +55,19 @@ class Calendar:
         """Return the English name of the weekday before the target day."""
         return _WEEKDAYS[self.previous_weekday]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values that :meth:`from_dict` reads back."""
-        # Not asdict, which copies each value deeply: a night reads every window that there is.
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"target_date": self.target_date.isoformat()}
 
-    @classmethod
-    def from_dict(cls, raw: dict[str, Any]) -> Self:
-        """Read what :meth:`as_dict` wrote."""
-        return cls(**(raw | {"target_date": date.fromisoformat(raw["target_date"])}))
+# A night writes and reads every window that there is, and series share their days.
+@lru_cache(maxsize=4096)
+def write_calendar(calendar: Calendar) -> str:
+    """Return a calendar as JSON that :func:`read_calendar` reads back."""
+    return json.dumps(asdict(calendar), sort_keys=True, default=str)
+
+
+@lru_cache(maxsize=4096)
+def read_calendar(text: str) -> Calendar:
+    """Read what :func:`write_calendar` wrote."""
+    raw = json.loads(text)
+    return Calendar(**(raw | {"target_date": date.fromisoformat(raw["target_date"])}))
 
 
 # Building a year of holidays takes milliseconds and every window asks for two days.
@@ -87,10 +90,8 @@ def _holidays(country: str, subdivision: str, year: int) -> Mapping[date, str]:
 
 def find_holiday(day: date, place: Place) -> str:
     """Return the English name of the public holiday on ``day``, or ""."""
-    if not place.country:
-        return ""
-
-    return str(_holidays(place.country, place.subdivision, day.year).get(day) or "")
+    names = _holidays(place.country, place.subdivision, day.year) if place.country else {}
+    return str(names.get(day) or "")
 
 
 def count_holidays(start_utc: datetime, end_utc: datetime, place: Place) -> int:
@@ -103,6 +104,7 @@ def count_holidays(start_utc: datetime, end_utc: datetime, place: Place) -> int:
     return sum(bool(find_holiday(first + timedelta(days=i), place)) for i in range(days))
 
 
+@lru_cache(maxsize=4096)
 def build_calendar(
     origin_utc: datetime, place: Place, horizon: timedelta = timedelta(days=1)
 ) -> Calendar:

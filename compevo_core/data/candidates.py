@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 import polars as pl
 
 from compevo_core.data.datasets import DatasetSpec
-from compevo_core.data.news import ArticleIndex, is_in_language, is_of_country, select_articles
+from compevo_core.data.news import find_candidates, is_in_language, is_of_country, select_articles
 from compevo_core.data.splits import resolve_spans
 
 Span = tuple[datetime, datetime]
@@ -125,7 +125,7 @@ class CandidateFinder:
         # What was read last: the articles that origins of one month need, and those of countries.
         self._month: tuple[int, int] | None = None
         self._of_month = pl.DataFrame()
-        self._indices: dict[str, ArticleIndex] = {}
+        self._of_country: dict[str, pl.DataFrame] = {}
 
     def count_articles(self) -> int:
         """Return the number of articles that there are, each syndicated title once."""
@@ -148,14 +148,17 @@ class CandidateFinder:
                 first = end.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
                 following = first.replace(year=end.year + end.month // 12, month=end.month % 12 + 1)
                 self._of_month = self._source.read(first - spec.news_longest_lookback, following)
-                self._month, self._indices = month, {}
+                self._month, self._of_country = month, {}
                 if self._of_month.is_empty() and not self._source.count():
                     self._source = None  # reading every month of nothing takes seconds
 
-            if country not in self._indices:
-                self._indices[country] = ArticleIndex(
-                    self._of_month, languages=spec.news_languages, country=country
+            if country not in self._of_country:
+                nameable = self._of_month.filter(
+                    is_in_language(spec.news_languages), is_of_country(country)
                 )
-            ids = self._indices[country].find_before(end, spec, is_spread=self._is_spread)
+                # The id breaks ties: candidates do not depend on the order of rows.
+                self._of_country[country] = nameable.sort("available_at", "article_id")
+            articles = self._of_country[country]
+            ids = find_candidates(articles, end, spec, is_spread=self._is_spread)
             self._candidates[country, end] = tuple(ids)
         return self._candidates[country, end]

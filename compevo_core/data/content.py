@@ -37,7 +37,10 @@ _TAIL_SHARE = 0.1  # of all distances, whose heights show how far peaks reach
 _TAIL_SCALES = 2.5  # mean logarithms of that tail, by which a peak may exceed the others
 _CODES = r"^(-99+|999+)(\.9+|\.0|\.25)?$|^-32768(\.0)?$"  # what loggers write for a missing value
 _ROUNDED = 1e-6  # by which a value that was written and read again may differ
-_LONGEST_LAG = 24  # steps by which a table may be late
+_LONGEST_LAG = 24  # rows by which a table may be late
+_MOST_ROWS = 0.9  # share of rows that show a lag, and whose ratios show a factor
+_LEAST_SCALED = 0.015  # relative change by one factor, below which values are revised
+_SAME_RATIO = 0.1  # spread of the ratios, as a share of that change
 _LARGEST = 1e20  # of an array format: a value from here on is one, too
 # In AEMO's archive no run but that of the stuck meters of April 2019 is longer than 4, and no jump
 # there and back but the known fault of November 2025 is above 2.7 times that quantile.
@@ -82,7 +85,7 @@ def is_code(value: str, by: str) -> pl.Expr:
 def describe_new_faults(
     name: str, rows: pl.DataFrame, step: timedelta, since: datetime
 ) -> list[str]:
-    """Return what :func:`describe_faults` says of rows, and not of those before an instant."""
+    """Return the sentences of :func:`describe_faults` that rows before an instant do not give."""
     faults = describe_faults(name, rows, step)
     known = describe_faults(name, rows.filter(pl.col("start_utc") < since), step) if faults else []
     return [fault for fault in faults if fault not in known]
@@ -97,21 +100,37 @@ def describe_changes(name: str, before: pl.DataFrame, after: pl.DataFrame) -> li
     both = both.drop_nulls(["value", "value_after"])
     # Zeros, as at night, are the same in any unit.
     both = both.filter((pl.col("value") != 0) | (pl.col("value_after") != 0))
-    old, new = both["value"].to_numpy(), both["value_after"].to_numpy()
-    is_changed = ~np.isclose(old, new, rtol=_ROUNDED, atol=0.0)
+    is_changed = ~np.isclose(both["value_after"], both["value"], rtol=_ROUNDED, atol=0.0)
     if len(both) < _FEWEST_SAME or 2 * is_changed.sum() <= len(both):
         return []
 
     how = "; the newer ones count"
-    ratios = new[old != 0] / old[old != 0]
-    low, middle, high = np.quantile(ratios, (0.1, 0.5, 0.9)) if len(ratios) else (0.0, 1.0, 1.0)
-    if np.isclose(low, high, rtol=_ROUNDED):
-        how = f", {middle:.4g} times as high; if their unit changed, convert them"
-    lags = range(1, min(_LONGEST_LAG, len(both) // 2) + 1)
-    shifts = [lag for lag in lags if 2 * (new[lag:] == old[:-lag]).sum() > len(both)]
-    if shifts:
-        how = f", to those {shifts[0]} step(s) before; if stamps were moved, move them back"
+    factor, lag = both.select(*find_move(pl.col("value"), pl.col("value_after"))).row(0)
+    if factor is not None:
+        how = f", {factor:.4g} times as high; if their unit changed, convert them"
+    if lag is not None:
+        sense = "before" if lag > 0 else "after"
+        how = f", to those {abs(lag)} step(s) {sense}; if stamps were moved, move them back"
     return [f"{name}: {is_changed.sum():,} of {len(both):,} known values have changed{how}"]
+
+
+def find_move(before: pl.Expr, after: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """Return by which factor values have changed (``factor``), and how many rows late they come.
+
+    The second is ``lag``, below zero where they come early; both are null where there is no such.
+    """
+    ratio = (after / before).filter(before != 0)
+    spread = ratio.quantile(_MOST_ROWS) - ratio.quantile(1 - _MOST_ROWS)
+    change = (ratio.median() - 1).abs()
+    is_scaled = (change > _LEAST_SCALED) & (spread < _SAME_RATIO * change)
+    # By most of the rows that have a counterpart, which at least half of them have.
+    lags = (lag for rows in range(1, _LONGEST_LAG + 1) for lag in (rows, -rows))
+    same = {lag: (after == before.shift(lag)).mean() for lag in lags}
+    moves = [
+        pl.when((share > _MOST_ROWS) & (2 * abs(lag) <= pl.len())).then(lag)
+        for lag, share in same.items()
+    ]
+    return pl.when(is_scaled).then(ratio.median()).alias("factor"), pl.coalesce(moves).alias("lag")
 
 
 def find_faults(known: pl.DataFrame, step: timedelta) -> dict[str, BoolArray]:
@@ -177,7 +196,7 @@ def _describe_far(known: pl.DataFrame, step: timedelta) -> str:
         return ""
     return (
         f"{far.height:,} value(s) are far from the others, first {far['value'][0]:,.10g} at "
-        f"{_say(far, 0)}, where half of all lie between {below:,g} and {above:,g}; if they are not "
+        f"{_say(far, 0)}, where half of all are between {below:,g} and {above:,g}; if they are not "
         "measurements, empty their cells"
     )
 
@@ -193,7 +212,7 @@ def _stretch(distances: FloatArray) -> float:
 
 
 def _is_sparse(values: pl.Series) -> bool:
-    """Whether many values are zero, and the others begin beside it: a filler is far from them."""
+    """Whether many values are zero, and the others begin next to it: a filler is far from them."""
     lowest = values.unique().sort().head(3).to_list()
     is_beside = len(lowest) == 3 and lowest[1] <= _JUMPS * (lowest[2] - lowest[1])
     return lowest[0] == 0 and is_beside and cast(float, (values == 0).mean()) >= _SPARSE

@@ -245,9 +245,8 @@ class ContextBuilder:
             midnight = datetime.combine(calendar.target_date, time(), UTC)
             days = (midnight, before, COVARIATE_DAYS, 1)
             for name in self._covariates.names(entity):
-                lags = self._covariates.find_seasons(entity, name, *days)[:, 0].tolist()
-                known = {lag: value for lag, value in enumerate(lags) if np.isfinite(value)}
-                daily |= {f"{name}_lag{lag}": value for lag, value in known.items()}
+                lags = enumerate(self._covariates.find_seasons(entity, name, *days)[:, 0].tolist())
+                daily |= {f"{name}_lag{lag}": value for lag, value in lags if np.isfinite(value)}
 
         window_id = f"{spec.name}|{series.series_id}|{origin_utc:%Y%m%dT%H%MZ}"
         if inputs.unknown_steps:

@@ -92,8 +92,7 @@ def apply_known_faults(frame: pl.DataFrame) -> pl.DataFrame:
         # keeps its flag.
         is_wrong = (
             pl.col("series_id").str.contains(fault.series_pattern)
-            & (pl.col("start_utc") >= fault.first_utc)
-            & (pl.col("start_utc") < fault.end_utc)
+            & pl.col("start_utc").is_between(fault.first_utc, fault.end_utc, closed="left")
             & pl.col("value").is_not_null()
         )
         if fault.min_decimals is not None:
@@ -103,11 +102,8 @@ def apply_known_faults(frame: pl.DataFrame) -> pl.DataFrame:
             tolerance = 10.0 ** -(fault.min_decimals + 6)
             is_wrong &= (pl.col("value") - rounded).abs() > tolerance
         frame = frame.with_columns(
-            pl.when(is_wrong).then(None).otherwise(pl.col("value")).alias("value"),
-            pl.when(is_wrong)
-            .then(pl.lit(f"nulled:{fault.reason}"))
-            .otherwise(pl.col("flag"))
-            .alias("flag"),
+            value=pl.when(~is_wrong).then("value"),
+            flag=pl.when(is_wrong).then(pl.lit(f"nulled:{fault.reason}")).otherwise("flag"),
         )
     return frame
 

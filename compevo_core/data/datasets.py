@@ -93,9 +93,8 @@ class DatasetSpec:
     # Steps before an origin not yet measured when a view is made; one view for each.
     unknown_steps: tuple[int, ...] = (0,)
     published_evidence: bool = False  # whether views hold a published forecast's quantiles, errors
-    past_evidence: bool = (
-        False  # whether views hold own values and covariates of the last fortnight
-    )
+    # Whether views hold own values and covariates of the last fortnight
+    past_evidence: bool = False
     totals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # entities by their total's
     # Whether views hold last year's values, holidays by step, and the values before the inputs
     year_evidence: bool = False

@@ -1,4 +1,4 @@
-"""News articles: identity, availability, duplicates, places and an index by time.
+"""News articles: identity, availability, duplicates, places and the candidates of an origin.
 
 What belongs here: everything about articles that needs no network, no database and no language
 model. What does not: fetching and parsing (the pipeline's sources), storage, the candidates of a
@@ -99,8 +99,7 @@ def is_of_country(country: str) -> pl.Expr:
     signs = _find_signs(country)
 
     has_name = pl.col("country").fill_null("").str.to_lowercase().is_in(list(signs.names))
-    domain = pl.col("domain").fill_null("").str.to_lowercase()
-    has_domain = pl.any_horizontal(domain.str.ends_with(ending) for ending in signs.domains)
+    has_domain = pl.any_horizontal(_DOMAIN.str.ends_with(ending) for ending in signs.domains)
     return has_name | has_domain | _holds_name(signs.words)
 
 
@@ -129,6 +128,7 @@ def _find_signs(country: str) -> Country:
     return COUNTRIES[country]
 
 
+_DOMAIN = pl.col("domain").fill_null("").str.to_lowercase()
 _TEXT = pl.concat_str(pl.col("title").fill_null(""), pl.col("body").fill_null(""), separator=" ")
 
 
@@ -139,8 +139,7 @@ def holds_word(words: Sequence[str]) -> pl.Expr:
 
 def is_of_domain(domains: Sequence[str]) -> pl.Expr:
     """Return the expression of "its site has one of these domains, or one below"; empty: any."""
-    domain = pl.col("domain").fill_null("").str.to_lowercase()
-    inside = [(domain == name) | domain.str.ends_with(f".{name}") for name in domains]
+    inside = [_DOMAIN.eq(name) | _DOMAIN.str.ends_with(f".{name}") for name in domains]
     return pl.any_horizontal(pl.lit(not domains), *inside)
 
 
@@ -271,47 +270,27 @@ def select_articles(frame: pl.DataFrame, publisher: str) -> pl.DataFrame:
     return frame.filter(~published_by.str.starts_with(OWN_PUBLISHER))
 
 
-class ArticleIndex:
-    """Articles sorted by availability, to find the candidates of many origins."""
+def find_candidates(
+    articles: pl.DataFrame, origin_utc: datetime, spec: DatasetSpec, *, is_spread: bool = False
+) -> list[str]:
+    """Return the ids of articles that came out before an origin, the newest first.
 
-    def __init__(
-        self,
-        frame: pl.DataFrame,
-        *,
-        languages: Sequence[str] = (),
-        country: str = "",
-    ) -> None:
-        """Index the articles (``ARTICLE_SCHEMA``) that pass both filters.
+    ``articles`` are sorted by ``available_at``, then ``article_id``. At most ``news_limit`` of a
+    look-back are returned. With fewer than ``news_fewest`` the search goes back as far as needed,
+    at most ``news_longest_lookback``. With ``is_spread``, what crowds others out is passed over, as
+    :func:`spread_over` says.
+    """
+    # side="left" at the end leaves out an article of the origin's own instant.
+    available = articles["available_at"]
+    first = available.search_sorted(origin_utc - spec.news_lookback, side="left")
+    end = available.search_sorted(origin_utc, side="left")
 
-        Articles of unknown language pass; ``country`` is an ISO code. Empty filters let all pass.
-        """
-        frame = frame.filter(is_in_language(languages), is_of_country(country))
-
-        # The id breaks ties, so the candidates do not depend on the row order of the frame.
-        self._ordered = frame.sort("available_at", "article_id")
-        self._available = self._ordered["available_at"]
-        self._ids: list[str] = self._ordered["article_id"].to_list()
-
-    def find_before(
-        self, origin_utc: datetime, spec: DatasetSpec, *, is_spread: bool = False
-    ) -> list[str]:
-        """Return the ids of articles that came out before an origin, the newest first.
-
-        At most ``news_limit`` of a look-back are returned. With fewer than ``news_fewest`` the
-        search goes back as far as needed, at most ``news_longest_lookback``. With ``is_spread``,
-        what crowds others out is passed over, as :func:`spread_over` says.
-        """
-        # side="left" at the end leaves out an article of the origin's own instant.
-        first = self._available.search_sorted(origin_utc - spec.news_lookback, side="left")
-        end = self._available.search_sorted(origin_utc, side="left")
-
-        if end - first < spec.news_fewest:
-            longest_ago = origin_utc - spec.news_longest_lookback
-            oldest = self._available.search_sorted(longest_ago, side="left")
-            first = max(oldest, end - spec.news_fewest)
-        if is_spread:
-            return spread_over(self._ordered[first:end].reverse(), spec.news_limit)
-        return self._ids[max(first, end - spec.news_limit) : end][::-1]
+    if end - first < spec.news_fewest:
+        oldest = available.search_sorted(origin_utc - spec.news_longest_lookback, side="left")
+        first = max(oldest, end - spec.news_fewest)
+    if is_spread:
+        return spread_over(articles[first:end].reverse(), spec.news_limit)
+    return articles["article_id"][max(first, end - spec.news_limit) : end].reverse().to_list()
 
 
 MOST_OF_DOMAIN = 0.25  # share of the candidates that one domain may have

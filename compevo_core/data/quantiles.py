@@ -29,9 +29,9 @@ from compevo_core.data.view import (
 from compevo_core.errors import DataError
 
 LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975)
-"""Probabilities that the truth lies at or below a quantile; symmetric about the median."""
+"""Probabilities that the truth is at or below a quantile; symmetric about the median."""
 
-# Chosen on September to December 2025 of electricity-operational alone (decision
+# Chosen on September to December 2025 of electricity-operational only (decision
 # 15-issued-forecasts).
 MEMORY = 60  # past windows of a series whose errors make its quantiles
 NEIGHBOURS = 2  # steps to either side whose errors count for a step as well
@@ -65,7 +65,7 @@ class PastErrors:
     # What errors grow with, from the published band; NaN in windows without one
     scale_NH: FloatArray
     spread_N: FloatArray  # standard deviation of the view's inputs, by which series are compared
-    # Whether the forecaster has learnt from these windows since: errors to one side alone say how
+    # Whether the forecaster has learnt from these windows since: errors to one side only say how
     # far it may err, and no longer to which side
     is_learnt: bool = False
 
@@ -111,7 +111,7 @@ def estimate_quantiles(
     An error counts for a view if its window ended by the view's ``information_until`` and its own
     view knew as little of yesterday; all others in ``past`` change nothing, and their order does
     not matter. The quantile at 0.5 is the forecast and the median of its errors, not the forecast;
-    where the forecaster has learnt from its errors since, the forecast lies in its 80 % band.
+    where the forecaster has learnt from its errors since, the forecast is in its 80 % band.
 
     They are (N, Q, H) in the windows' unit, ascending along Q. A window before which fewer than
     ``FEWEST`` windows of its kind had ended, in all series together, has NaN. DataError if there is

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray, IntArray
 from compevo_core.data.calendar import Calendar
-from compevo_core.data.steps import shift
+from compevo_core.data.steps import DAY, shift
 from compevo_core.errors import DataError
 
 DEFAULT_STEPS = 48
@@ -181,7 +182,7 @@ def find_known_before(origin_utc: datetime, information_until: datetime) -> date
 
 def count_season_steps(step: timedelta) -> int:
     """Return the steps of one season: a day below daily grids, else one step."""
-    return max(1, timedelta(days=1) // step)
+    return max(1, DAY // step)
 
 
 def find_season(step: timedelta, shown: int = 0) -> int:
@@ -191,10 +192,9 @@ def find_season(step: timedelta, shown: int = 0) -> int:
     """
     if shown:
         return shown
-    day = timedelta(days=1)
-    if step < day:
-        return day // step
-    return 7 if step == day else max(1, round(timedelta(days=365.25) / step))
+    if step < DAY:
+        return DAY // step
+    return 7 if step == DAY else max(1, round(timedelta(days=365.25) / step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,13 +249,9 @@ def keep_bounds(views: Sequence[WindowView], values: FloatArray) -> FloatArray:
     """Return values (N, ...) in the views' units, moved into the bounds of their series."""
     if all(view.bounds == NO_BOUNDS for view in views):
         return values
-    return np.stack(
-        [
-            # np.clip wants one bound at least.
-            row if view.bounds == NO_BOUNDS else np.clip(row, *view.bounds)
-            for view, row in zip(views, values, strict=True)
-        ]
-    )
+    pairs = zip(views, values, strict=True)
+    # np.clip wants one bound at least.
+    return np.stack([row if v.bounds == NO_BOUNDS else np.clip(row, *v.bounds) for v, row in pairs])
 
 
 def require_views(views: Sequence[WindowView]) -> None:
@@ -275,7 +271,7 @@ def find_horizon(views: Sequence[WindowView]) -> int:
 
 def find_shared(views: Sequence[WindowView], field: str) -> int:
     """Return the ``lookback`` or ``horizon`` that views share; DataError if they have several."""
-    lengths = sorted({int(getattr(view, field)) for view in views}) or [DEFAULT_STEPS]
+    lengths: list[int] = sorted(set(map(attrgetter(field), views))) or [DEFAULT_STEPS]
     if len(lengths) > 1:
         raise DataError(
             f"windows of {views[0].dataset} have a {field} of {lengths[0]} and of {lengths[-1]} "

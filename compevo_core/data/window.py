@@ -18,7 +18,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, overload
@@ -28,7 +28,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from compevo_core.data.arrays import FloatArray, keep_last_run
-from compevo_core.data.calendar import Calendar
+from compevo_core.data.calendar import read_calendar, write_calendar
 from compevo_core.data.schemas import UTC_US
 from compevo_core.data.steps import count_steps
 from compevo_core.data.view import (
@@ -101,17 +101,18 @@ def tabulate(windows: Sequence[Window]) -> pl.DataFrame:
     return frame.with_columns(columns).select(list(FRAME_SCHEMA))
 
 
-def read_rows(frame: pl.DataFrame) -> Iterator[Window]:
-    """Yield the windows of rows that :func:`tabulate` made."""
+def read_rows(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the fields and the truth of windows from rows that :func:`tabulate` made."""
     x_NL, y_NH = (
         frame[name].explode().to_numpy().reshape(frame.height, -1) for name in _NUMBERS_OF_WINDOW
     )
     labels = frame.drop(_NUMBERS_OF_WINDOW).iter_rows(named=True)
     for row, x, y in zip(labels, x_NL, y_NH, strict=True):
         published = row["published"]
-        fields = row | {
+        yield row | {
             "x": x,
-            "calendar": Calendar.from_dict(json.loads(row["calendar"])),
+            "y": y,
+            "calendar": read_calendar(row["calendar"]),
             "covariates": json.loads(row["covariates"]),
             "published": None if published is None else np.array(published, dtype=np.float64),
             "candidate_ids": tuple(row["candidate_ids"]),
@@ -122,7 +123,6 @@ def read_rows(frame: pl.DataFrame) -> Iterator[Window]:
                 for by_step in row["step_covariates"]
             },
         }
-        yield Window(view=WindowView(**fields), y=y)
 
 
 def to_labels(window: Window) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def to_labels(window: Window) -> dict[str, Any]:
 
     # JSON for what Parquet has no stable column for: covariates differ from window to window.
     converted = {
-        "calendar": json.dumps(view.calendar.as_dict(), sort_keys=True),
+        "calendar": write_calendar(view.calendar),
         "covariates": json.dumps(dict(view.covariates), sort_keys=True),
         "published": None if view.published is None else view.published.tolist(),
         "candidate_ids": list(view.candidate_ids),
@@ -235,6 +235,8 @@ class WindowSet(Sequence[Window]):
     @cached_property
     def identity(self) -> str:
         """SHA-256 of the digests that windows keep: sets that share them share the work."""
+        if not any(window.digest for window in self._windows):
+            _ = self.hash  # it keeps their digests, and is asked for where they are written
         digest = hashlib.sha256()
         for window in self._windows:
             digest.update(window.digest or window.keep_digest(serialize_for_hash(window)))
@@ -268,6 +270,10 @@ class WindowSet(Sequence[Window]):
         if isinstance(index, slice):
             return self.with_windows(self._windows[index])
         return self._windows[index]
+
+    def __iter__(self) -> Iterator[Window]:
+        """Yield the windows in order."""
+        return iter(self._windows)
 
     def __repr__(self) -> str:
         """Return the data set, and the number of windows of each split."""
@@ -314,10 +320,8 @@ class WindowSet(Sequence[Window]):
         """
         known = {subset for window in self._windows for subset in window.view.subsets}
         if name not in known:
-            raise DataError(
-                f"no subset {name!r} in {self.dataset} "
-                f"(known: {', '.join(sorted(known)) or 'none'})"
-            )
+            names = ", ".join(sorted(known)) or "none"
+            raise DataError(f"no subset {name!r} in {self.dataset} (known: {names})")
         return self.with_windows(w for w in self._windows if name in w.view.subsets)
 
     def entity(self, name: str) -> "WindowSet":
@@ -346,7 +350,8 @@ class WindowSet(Sequence[Window]):
                 yield tabulate(self._windows[first : first + _CHUNK])
 
         rows = register_io_source(yield_chunks, schema=FRAME_SCHEMA)
-        replace_together(Path(folder), {WINDOWS_FILE: rows.sink_parquet}, self.manifest)
+        write = partial(rows.sink_parquet, metadata={"hash": self.hash})
+        replace_together(Path(folder), {WINDOWS_FILE: write}, self.manifest)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str], since: datetime | None = None) -> Self:
@@ -354,11 +359,8 @@ class WindowSet(Sequence[Window]):
 
         DataError if the folder has no manifest, or its windows are others than it describes.
         """
-        return read_together(
-            Path(folder),
-            partial(cls._from_files, since=since),
-            remedy="give a folder that WindowSet.write wrote, or build the windows again",
-        )
+        remedy = "give a folder that WindowSet.write wrote, or build the windows again"
+        return read_together(Path(folder), partial(cls._from_files, since=since), remedy=remedy)
 
     @classmethod
     def _from_files(cls, files: FileSet, since: datetime | None) -> Self:
@@ -369,18 +371,16 @@ class WindowSet(Sequence[Window]):
         rows = pl.scan_parquet(path)
         rows = rows if since is None else rows.filter(pl.col("origin_utc") >= since)
         parts = map(read_rows, rows.collect_batches(chunk_size=_CHUNK))
-        read: Iterable[Window] = itertools.chain.from_iterable(parts)
+        read: Iterable[dict[str, Any]] = itertools.chain.from_iterable(parts)
         if files.facts.get("spec", {}).get("year_evidence"):
-            read = _restore_pasts(list(read))
-        windows = cls(
-            read,
-            dataset=files.facts["dataset"],
-            manifest=files.facts,
-        )
-
-        # Of a part, the hash of the whole file has said so already.
-        if since is None and windows.hash != files.facts["hash"]:
-            raise DataError(f"{path} differs from its manifest; build the windows again")
+            read = _restore_pasts(read, rows)
+        made = (Window(y=row.pop("y"), view=WindowView(**row)) for row in read)
+        windows = cls(made, dataset=files.facts["dataset"], manifest=files.facts)
+        if since is None:
+            # What was hashed when it was written is not again: the hash of the file covers it.
+            windows.hash = pl.read_parquet_metadata(path).get("hash") or windows.hash
+            if windows.hash != files.facts["hash"]:
+                raise DataError(f"{path} differs from its manifest; build the windows again")
         return windows
 
     def with_windows(self, windows: Iterable[Window], **facts: Any) -> "WindowSet":  # noqa: ANN401
@@ -388,26 +388,28 @@ class WindowSet(Sequence[Window]):
         return WindowSet(windows, dataset=self.dataset, manifest=self._origin_manifest | facts)
 
 
-def _restore_pasts(windows: Sequence[Window]) -> Iterator[Window]:
-    """Yield windows with the values before their inputs, as far as earlier windows hold them."""
-    in_time = sorted(windows, key=lambda window: window.view.origin_utc)
-    first = {w.view.series_id: w.view for w in reversed(in_time)}
-    last = {w.view.series_id: w.view for w in in_time}
+def _restore_pasts(
+    windows: Iterable[dict[str, Any]], rows: pl.LazyFrame
+) -> Iterator[dict[str, Any]]:
+    """Yield windows, the rows in order, with what earlier ones hold of the values before them."""
+    origin = pl.col("origin_utc")
+    spans = rows.group_by("series_id").agg(origin.min(), origin.max().alias("last")).collect()
+    spans_by_id = spans.rows_by_key("series_id", unique=True)
     known: dict[str, FloatArray] = {}
-    for window in in_time:
-        view = window.view
-        start = first[view.series_id]
-        if view.series_id not in known:
-            span = count_steps(start.origin_utc, last[view.series_id].origin_utc, view.step)
-            known[view.series_id] = np.full(start.lookback + span, np.nan)
+    for window in windows:
+        x, series_id = window["x"], window["series_id"]
+        step = timedelta(minutes=window["step_minutes"])
+        start, last = spans_by_id[series_id]
+        if series_id not in known:
+            known[series_id] = np.full(len(x) + count_steps(start, last, step), np.nan)
 
-        known_T = known[view.series_id]
-        begin = count_steps(start.origin_utc, view.origin_utc, view.step)
+        known_T = known[series_id]
+        begin = count_steps(start, window["origin_utc"], step)
         past = keep_last_run(known_T[max(0, begin - MOST_PAST) : begin])
         # What stands in for values that were not measured yet is no past of later windows.
-        measured = view.lookback - view.unknown_steps
-        known_T[begin : begin + measured] = view.x[:measured]
-        yield window.change_view(past=past)
+        measured = len(x) - window["unknown_steps"]
+        known_T[begin : begin + measured] = x[:measured]
+        yield window | {"past": past}
 
 
 def read_hash(folder: Path) -> str:

@@ -62,8 +62,6 @@ from compevo_core.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from compevo_core.lora.backbone import Backbone
-    from compevo_core.training.model import PopulationModel
-    from compevo_core.training.search import ReadingModel
 
 _STAND_INS = 8  # fitted series at most whose forecasts are averaged for a new one
 
@@ -529,21 +527,19 @@ def _load_agents(
 ) -> AgentEnsemble:
     """Return the model of a run."""
     from compevo_core.agents.retrieval import build_retriever
+    from compevo_core.training.loop import ReadingModel
+    from compevo_core.training.model import PopulationModel
 
     if news is None:
         raise ConfigError("agents read news, and there are none: give NewsPool.read(folder)")
     inputs, retriever = read_inputs(run), build_retriever(news, config.news)
     model: ReadingModel | PopulationModel
     if config.forecast.decoder == "linear":
-        from compevo_core.training import search
-
-        model = search.ReadingModel(config, inputs)
+        model = ReadingModel(config, inputs)
     else:
-        # A language model takes seconds to import.
         from compevo_core.lm.backbone import load_backbone
-        from compevo_core.training.model import PopulationModel as Population
 
-        model = Population(config, backbone or load_backbone(config.backbone), inputs)
+        model = PopulationModel(config, backbone or load_backbone(config.backbone), inputs)
     model.executor = model.build_executor(retriever)
     model.restore(RunFolder(run).model)
     return model

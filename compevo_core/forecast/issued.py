@@ -16,9 +16,11 @@ who noted the head, the hash of the last line, can detect that.
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +76,7 @@ ISSUED_SCHEMA: dict[str, pl.DataType] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class IssuedForecast:
     """One forecast of all series of a data set from one origin."""
 
@@ -131,7 +133,7 @@ class IssuedForecast:
         """Unit of the values."""
         return str(self.rows["unit"][0])
 
-    @property
+    @cached_property
     def starts(self) -> list[datetime]:
         """Start of each step, UTC."""
         return self.rows["start_utc"].unique().sort().to_list()
@@ -154,9 +156,17 @@ class IssuedForecast:
 
     def select_points(self, entity: str, quantile: float | None = None) -> dict[str, FloatArray]:
         """Return the values (H,) of a series by method: point forecasts, or one quantile."""
-        rows = self.rows.filter(pl.col("entity") == entity, pl.col("quantile").eq_missing(quantile))
-        by_method = rows.sort("start_utc").partition_by("method", as_dict=True, maintain_order=True)
-        return {str(method): part["value"].to_numpy() for (method,), part in by_method.items()}
+        return dict(self._values[entity, quantile])
+
+    @cached_property
+    def _values(self) -> Mapping[tuple[str, float | None], dict[str, FloatArray]]:
+        # Of all series at once: a search for each takes as long as there are others.
+        rows = self.rows.sort("start_utc", maintain_order=True)
+        lines = rows.group_by("entity", "quantile", "method", maintain_order=True).agg("value")
+        values: defaultdict[tuple[str, float | None], dict[str, FloatArray]] = defaultdict(dict)
+        for entity, quantile, method, values_H in zip(*lines, strict=True):
+            values[entity, quantile][method] = values_H.to_numpy()
+        return values
 
 
 def issue_forecast(
@@ -323,11 +333,7 @@ def widen(issued: IssuedForecast) -> pl.DataFrame:
     ``start`` is on the market's clock with its offset, as text, ``start_utc`` the same moment. The
     forecast is ``compevo`` or its method, such as ``gbm`` with the quantile ``gbm-q0.1``.
     """
-    level = (
-        pl.when(pl.col("quantile").is_null())
-        .then(pl.lit(""))
-        .otherwise(pl.format("-q{}", pl.col("quantile")))
-    )
+    level = pl.format("-q{}", "quantile").fill_null("")
     named = issued.rows.with_columns(column=pl.col("method").replace(issued.names) + level)
     wide = named.pivot("column", index=["entity", "start_utc", "unit"], values="value")
     at = [start.astimezone(issued.zone).isoformat() for start in wide["start_utc"]]
@@ -581,17 +587,11 @@ def _tabulate(
             for place, level in enumerate(LEVELS)
             if np.isfinite(values_NQH[row, place]).all()
         ]
+        starts = [shift(view.origin_utc, step, view.step) for step in range(view.horizon)]
         rows += [
-            (
-                view.entity,
-                method,
-                level,
-                shift(view.origin_utc, step, view.step),
-                float(value),
-                view.unit,
-            )
+            (view.entity, method, level, start, float(value), view.unit)
             for method, level, values_H in lines
-            for step, value in enumerate(values_H)
+            for start, value in zip(starts, values_H, strict=True)
         ]
 
     return pl.DataFrame(rows, schema=ISSUED_SCHEMA, orient="row")

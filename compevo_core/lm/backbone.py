@@ -1,4 +1,4 @@
-"""Where the frozen language model comes from that all agents share (paper 5.1 and D.2).
+"""Where the frozen language model that all agents share comes from (paper 5.1 and D.2).
 
 What belongs here: loading model and tokenizer from a hub id, a folder, the packaged GGUF file or a
 tiny random model, always frozen, always from safetensors or GGUF; the control whose layers know
@@ -55,9 +55,8 @@ def load_backbone(
 
     With ``shard`` the processes of the process group hold the layers together, each a slice of
     them; all must call this. Packaged models are converted into the cache. ConfigError if the
-    packaged backbone is not installed, an unknown packaged name, or layers to share that are random
-    or that there is one process for; DataError if the packaged file is not the one this project was
-    tested with.
+    packaged backbone is unknown or not installed, or if layers to share are random or have one
+    process only; DataError if the packaged file is not the one this project was tested with.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -96,6 +95,8 @@ def load_backbone(
     model.to(device).eval().requires_grad_(False)
     if shard and config.name_or_path == TINY:
         split_loaded_layers(model, processes, device)
+    if config.gradient_checkpointing:
+        model.activation_checkpointing_enable({"use_reentrant": False})
 
     name = config.name_or_path
     stated = (text for prefix, text in KNOWLEDGE_CUTOFFS.items() if name.startswith(prefix))
@@ -107,7 +108,6 @@ def load_backbone(
         config.name_or_path,
         cutoff,
         matmul_dtype=torch.bfloat16 if is_mixed else None,
-        gradient_checkpointing=config.gradient_checkpointing,
     )
 
 

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from compevo_core.errors import ConfigError
-from compevo_core.lora.attention import Heads, NewTokens, PrefillCache, attend_to_cache
+from compevo_core.lora.attention import Heads, NewTokens, PrefillCache
 from compevo_core.lora.sampling import SampledModel, SamplingSettings, choose_tokens, stack_rows
 
-# A text is tokenised behind one of these: a tokenizer may treat the beginning of a text apart, and
+# A text is tokenised after one of these: a tokenizer may treat the beginning of a text apart, and
 # joins letters with letters and signs with signs.
 _ANCHORS = ("a", ":", "1")
 
@@ -55,7 +55,7 @@ class _Node:
 
 
 class SlotGrammar:
-    """Sentences made of one text from each slot, one behind the other.
+    """Sentences made of one text from each slot, one after the other.
 
     A text brings its own space in front, and has one tokenisation; an empty text leaves a slot out.
     ``max_tokens`` is the length of the longest sentence with its stop token. ConfigError if a slot
@@ -109,7 +109,7 @@ class SlotGrammar:
         )
 
     def _step_over_ends(self, places: Iterable[tuple[int, _Node]]) -> list[tuple[int, _Node]]:
-        """Add the begin of the next slot to every place where an alternative is complete."""
+        """Add the beginning of the next slot to every place where an alternative is complete."""
         reached: list[tuple[int, _Node]] = []
         waiting = list(places)
         while waiting:
@@ -265,7 +265,7 @@ class _UniformNumbers:
         return self._drawn[place][row]
 
     def sample_up_to(self, tokens: int) -> None:
-        """Draw the numbers of the first tokens of all rows, unless they have been."""
+        """Draw the numbers of the first tokens of all rows, unless already drawn."""
         generator = self._generator
         while len(self._drawn) < tokens:
             number_M = torch.rand(
@@ -282,7 +282,7 @@ def _choose(
     uniform_F: Tensor | None,
 ) -> list[int]:
     """Choose one token for each row among those that it may write."""
-    # One product for all rows: they are at like places, and their choices overlap.
+    # One product for all rows: they are at similar places, and their choices overlap.
     tokens = sorted({token for row in rows for token in row.allowed})
     column_of = {token: column for column, token in enumerate(tokens)}
     logits_FU = model.logits(states_FD, torch.tensor(tokens, device=states_FD.device))
@@ -355,17 +355,14 @@ class RaggedDecodeAttention(NewTokens):
         rows[where_F] = query[tokens.agent_F, :, tokens.column_F]
         q = rows.reshape(prompts, n, tokens.width, kv_heads, groups, width)
         q = q.permute(0, 3, 1, 2, 4, 5)
-        q = q.reshape(prompts, kv_heads, n, tokens.width * groups, width) * heads.scale
+        q = q.reshape(prompts, kv_heads, n, tokens.width * groups, width)
 
         prompt_F = tokens.agent_F * per_agent + tokens.row_F // n
-        so_far = []
         for stored, new in zip(self._new[heads.layer], (heads.key, heads.value), strict=True):
             in_row_F = new[tokens.agent_F, :, tokens.column_F]
             stored[prompt_F, :, tokens.row_F % n, tokens.place_F] = in_row_F
-            so_far.append(stored[:, :, :, : self._mask.shape[-1]])
         mask = self._mask.repeat_interleave(groups, 3)
-        new_keys, new_values = so_far
-        out = attend_to_cache(self._cache, heads, q, new_keys, new_values, mask)
+        out = self.attend_to_stored(heads, q, mask.shape[-1], mask)
 
         # Back to (A, M, c, K g, d), and token by token to (A, L, K g, d).
         out = out.reshape(prompts, kv_heads, n, tokens.width, groups, width)

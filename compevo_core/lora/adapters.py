@@ -37,12 +37,12 @@ class AdapterRoute(NamedTuple):
     """
 
     kind: str | None = None
-    rows: slice = slice(None)  # whose the batch's are
+    rows: slice = slice(None)  # the adapters that the batch has prompts of
     dropout: float = 0.0
 
 
 class AdapterRouter:
-    """Holds the route of the block that is read; all layers of a population share the router.
+    """Holds the route of the block being read; all layers of a population share the router.
 
     A route comes with each call of a block, whose attention is the first to need it. So a block
     that is run again in a backward pass (gradient checkpointing) uses the adapters of its forward
@@ -63,8 +63,8 @@ class StackedLoraLinear(nn.Module):
     x + (alpha / r) B_i A_i x``. Adapters are float32 even over a bfloat16 weight, for which their
     updates are too small; products run in the weight's type.
 
-    All adapters are drawn and ``local`` ones kept, so that each starts alike on one and n
-    processes; ``kinds`` says which kinds the layer has, and the others are drawn all the same.
+    All adapters are drawn and the ``local`` ones kept, so that each starts the same on any number
+    of processes; ``kinds`` says which kinds the layer has, and the others are drawn all the same.
     """
 
     def __init__(
@@ -80,7 +80,6 @@ class StackedLoraLinear(nn.Module):
         self.base = base
         self.router = router
         self.scale = shape.alpha / shape.rank
-        # float32 or wider.
         dtype = torch.promote_types(base.weight.dtype, torch.float32)
         self.lora_a = nn.ParameterDict()
         self.lora_b = nn.ParameterDict()
@@ -121,7 +120,7 @@ class StackedLoraLinear(nn.Module):
 
 
 class Optimizer(torch.optim.AdamW):
-    """AdamW, which works number by number: one step moves every adapter as if it trained by itself.
+    """AdamW, which works element by element: a step moves each adapter as if it trained by itself.
 
     Parameters have the adapters along their first dimension.
     """

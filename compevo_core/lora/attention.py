@@ -16,7 +16,6 @@ and s key tokens each.
 """
 
 import dataclasses
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -54,22 +53,19 @@ def apply_softcap(scores: Tensor, cap: float | None) -> Tensor:
 
 
 def _attention_forward(
-    module: nn.Module,
+    module: Any,  # noqa: ANN401 - a block's attention
     query: Tensor,
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    *,
     attention_backend: AttentionBackend | None = None,
-    attention_dtype: torch.dtype | None = None,
     **options: Any,  # noqa: ANN401 - other arguments of transformers
 ) -> tuple[Tensor, None]:
     """Call the backend that the forward pass was given, with the arguments of transformers."""
     # Callers that know nothing of populations (generate, PEFT) pass no backend.
     if attention_backend is None:
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward as plain
 
-        plain: Any = ALL_ATTENTION_FUNCTIONS["sdpa"]
         out: tuple[Tensor, None] = plain(module, query, key, value, attention_mask, **options)
         return out
 
@@ -81,15 +77,15 @@ def _attention_forward(
             f"{window} tokens; lower backbone.context_length"
         )
 
-    layer = int(module.layer_idx)  # type: ignore[arg-type]
-    # Products may be in bfloat16 where all else is float32.
-    q, k, v = (tensor.to(attention_dtype) for tensor in (query, key, value))
-    heads = Heads(layer, q, k, v, options["scaling"], options.get("softcap"))
+    # On processors torch's fused kernel takes three to four times as long in bfloat16.
+    dtype = module.q_proj.base.weight.dtype
+    q, k, v = (widen(one) if one.is_cpu else one.to(dtype) for one in (query, key, value))
+    heads = Heads(module.layer_idx, q, k, v, options["scaling"], options.get("softcap"))
     return attention_backend.attend(heads).to(query.dtype), None
 
 
 def register_attention() -> str:
-    """Tell transformers of the function; return the name under which it is found."""
+    """Register the function with transformers; return its name there."""
     # Imported here, as that takes seconds.
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
@@ -140,20 +136,11 @@ class PrefillAttention:
         self._keeps_cache = keeps_cache
         self._kept: list[tuple[Tensor, Tensor]] = []  # keys and values of each layer
 
-        # Parts follow one another: the segments of a row, then the padding behind it.
-        bounds = {packed.ids_AL.numel()}
-        for places, _ in packed.segments:
-            bounds |= {places.start, places.stop}
-        number_of = {begin: number for number, begin in enumerate(sorted(bounds))}
-        self._lengths = [end - begin for begin, end in pairwise(sorted(bounds))]
-
-        # Segments of one length whose parents, if any, have one length: of each the numbers of the
-        # parts whose keys it meets, the last of which is itself.
+        # Segments of one length, which continue parts of one length, if any.
         by_shape: dict[tuple[int, ...], list[list[int]]] = {}
-        for places, parent in packed.segments:
-            met = [places] if parent is None else [parent, places]
-            numbers = [number_of[each.start] for each in met]
-            by_shape.setdefault(tuple(map(len, met)), []).append(numbers)
+        for parts in packed.segments:
+            shape = tuple(packed.lengths[part] for part in parts)
+            by_shape.setdefault(shape, []).append(parts)
         self._batches: list[list[list[int]]] = []
         for shape, segments in by_shape.items():
             size = max(1, _KEYS_PER_BATCH // sum(shape))
@@ -161,7 +148,7 @@ class PrefillAttention:
 
     def attend(self, heads: Heads) -> Tensor:
         """See :class:`compevo_core.lora.attention.AttentionBackend`."""
-        # Token by token, one row behind the other, (A L, heads, d).
+        # Token by token, one row after the other, (A L, heads, d).
         q, k, v = (
             tensor.transpose(1, 2).flatten(0, 1) for tensor in (heads.query, heads.key, heads.value)
         )
@@ -169,25 +156,18 @@ class PrefillAttention:
         if self._keeps_cache:
             self._kept.append((k, v))
 
-        q_parts, k_parts, v_parts = (torch.split(tensor, self._lengths) for tensor in (q, k, v))
-        out: dict[int, Tensor] = {}
+        q_parts, *kv_parts = (torch.split(tensor, self._packed.lengths) for tensor in (q, k, v))
+        states = list(q_parts)  # padding keeps its query: its states are never read
         for batch in self._batches:
             q_BtKd = torch.stack([q_parts[number] for *_, number in batch])
-            met = [number for parts in batch for number in parts]
+            met = [number for numbers in batch for number in numbers]
             k_BsKd, v_BsKd = (
-                torch.cat([parts[number] for number in met]).reshape(
-                    len(batch), -1, *parts[0].shape[1:]
-                )
-                for parts in (k_parts, v_parts)
+                torch.cat([parts[number] for number in met]).reshape(len(batch), -1, *k.shape[1:])
+                for parts in kv_parts
             )
             states_BtKd = _attend_causally(q_BtKd, k_BsKd, v_BsKd, heads)
-            out |= zip([number for *_, number in batch], states_BtKd.unbind(), strict=True)
-
-        # The padding behind a shorter row belongs to no segment; its states are never read.
-        states = [
-            out[number] if number in out else torch.zeros_like(part)
-            for number, part in enumerate(q_parts)
-        ]
+            for (*_, number), states_tKd in zip(batch, states_BtKd, strict=True):
+                states[number] = states_tKd
         return torch.cat(states).reshape(heads.query.transpose(1, 2).shape)
 
     def build_cache(self, last_states_ARD: Tensor) -> PrefillCache:
@@ -201,9 +181,8 @@ class PrefillAttention:
             [kept[place_NP].transpose(1, 2).contiguous() for kept in by_layer]
             for by_layer in zip(*self._kept, strict=True)
         )
-        is_padding_NP = torch.arange(place_NP.shape[1]) >= tokens_AR.reshape(-1, 1)
-        mask_NP = keys[0].new_zeros(place_NP.shape)
-        mask_NP.masked_fill_(is_padding_NP.to(mask_NP.device), -torch.inf)
+        zeros = [torch.zeros(len(places)) for places in prompts]
+        mask_NP = pad_sequence(zeros, batch_first=True, padding_value=-torch.inf).to(keys[0])
         return PrefillCache(keys, values, mask_NP, tokens_AR.to(mask_NP.device), last_states_ARD)
 
 
@@ -243,8 +222,8 @@ class NewTokens:
         self.max_distance = cache.keys[0].shape[2] + max_new_tokens
         self._cache = cache
         self._samples = samples
-        # All T tokens at once: growing by one a step would copy the past T times. Zeros: a row's
-        # unread places are hidden, and a hidden infinity would still be one.
+        # All T tokens at once: growing by one a step would copy the past T times. Zeros: places
+        # that are not read yet are masked, and an infinity there would survive the mask.
         self._new = [
             [
                 prompts.new_zeros(*prompts.shape[:2], samples, max_new_tokens, prompts.shape[-1])
@@ -252,6 +231,28 @@ class NewTokens:
             ]
             for keys, values in zip(cache.keys, cache.values, strict=True)
         ]
+
+    def attend_to_stored(self, heads: Heads, q: Tensor, tokens: int, mask: Tensor | None) -> Tensor:
+        """Attend from each row over its prompt and its first new tokens, (N, K, n, q, d).
+
+        Queries are (N, K, n, q, d), of q query heads and tokens of a row; the mask, (N, 1, n, q, t)
+        or (t,), is added to the scores of new tokens.
+        """
+        q = q * heads.scale
+        prompt_keys, prompt_values = self._cache.keys[heads.layer], self._cache.values[heads.layer]
+        new_keys, new_values = (new[:, :, :, :tokens] for new in self._new[heads.layer])
+        length = prompt_keys.shape[2]
+
+        # All samples of a prompt meet its keys in one product, (N, K, n q, P).
+        prompt_scores = (q.flatten(2, 3) @ prompt_keys.mT).reshape(*q.shape[:-1], length)
+        scores = apply_softcap(torch.cat([prompt_scores, q @ new_keys.mT], -1), heads.softcap)
+        scores[..., :length] += self._cache.mask_NP[:, None, None, None]
+        if mask is not None:
+            scores[..., length:] += mask
+        weights = widen(scores).softmax(-1).to(q.dtype)
+
+        out = (weights[..., :length].flatten(2, 3) @ prompt_values).reshape(q.shape)
+        return out + weights[..., length:] @ new_values
 
 
 class DecodeAttention(NewTokens):
@@ -266,17 +267,16 @@ class DecodeAttention(NewTokens):
     ) -> None:
         super().__init__(cache, samples, max_new_tokens)
         keys = cache.keys[0]
-        self._place_1 = torch.full((1,), -1, device=keys.device)  # of the new token
         self._width = max_new_tokens if is_static else 0
         self._mask_T = keys.new_full((max_new_tokens,), -torch.inf) if is_static else None
 
-    def begin_pass(self) -> None:
-        """Take the next token of every row; call it before each forward pass."""
-        self._place_1 += 1
+    def begin_pass(self, place_1: Tensor) -> None:
+        """Take the place of the token to read in every row; call it before each forward pass."""
+        self._place_1 = place_1
         if self._mask_T is None:
             self._width += 1
         else:
-            self._mask_T.index_fill_(0, self._place_1, 0.0)
+            self._mask_T.index_fill_(0, place_1, 0.0)
 
     def attend(self, heads: Heads) -> Tensor:
         """See :class:`compevo_core.lora.attention.AttentionBackend`; L is M rows of one token."""
@@ -288,13 +288,10 @@ class DecodeAttention(NewTokens):
             tensor = tensor.reshape(rows, kv_heads, -1, prompts // rows, n, width)
             return tensor.permute(0, 3, 1, 4, 2, 5).flatten(0, 1)
 
-        so_far = []
         for stored, new in zip(self._new[heads.layer], (heads.key, heads.value), strict=True):
             stored.index_copy_(3, self._place_1, sort_by_prompt(new))
-            so_far.append(stored[:, :, :, : self._width])
-        new_keys, new_values = so_far
-        q = sort_by_prompt(heads.query) * heads.scale
-        out = attend_to_cache(self._cache, heads, q, new_keys, new_values, self._mask_T)
+        q = sort_by_prompt(heads.query)
+        out = self.attend_to_stored(heads, q, self._width, self._mask_T)
 
         # Back to (A, R n, K g, d), as transformers expects it.
         out = out.reshape(rows, -1, *out.shape[1:]).transpose(2, 3)
@@ -304,31 +301,3 @@ class DecodeAttention(NewTokens):
         """Go on with some prompts of each adapter, by their numbers among all of them."""
         self._cache = self._cache.select(prompts_AR)
         self._new = [[new[prompts_AR.flatten()] for new in of_layer] for of_layer in self._new]
-
-
-def attend_to_cache(
-    cache: PrefillCache,
-    heads: Heads,
-    q: Tensor,
-    new_keys: Tensor,
-    new_values: Tensor,
-    new_mask: Tensor | None = None,
-) -> Tensor:
-    """Attend from new tokens of each row over its prompt and over new tokens, (N, K, n, q, d).
-
-    Scaled queries are (N, K, n, q, d), of q query heads and tokens of a row, new keys and values
-    (N, K, n, t, d); the mask, (N, 1, n, q, t) or (t,), is added to the scores of new tokens.
-    """
-    prompt_keys, prompt_values = cache.keys[heads.layer], cache.values[heads.layer]
-    length = prompt_keys.shape[2]
-
-    # All samples of a prompt meet its keys in one product, (N, K, n q, P).
-    prompt_scores = (q.flatten(2, 3) @ prompt_keys.mT).reshape(*q.shape[:-1], length)
-    scores = apply_softcap(torch.cat([prompt_scores, q @ new_keys.mT], -1), heads.softcap)
-    scores[..., :length] += cache.mask_NP[:, None, None, None]
-    if new_mask is not None:
-        scores[..., length:] += new_mask
-    weights = widen(scores).softmax(-1).to(q.dtype)
-
-    out = (weights[..., :length].flatten(2, 3) @ prompt_values).reshape(q.shape)
-    return out + weights[..., length:] @ new_values

@@ -28,8 +28,7 @@ LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", 
 class Backbone:
     """A frozen causal language model of transformers, its tokenizer and what is known about it.
 
-    A population multiplies by the frozen layers in ``matmul_dtype`` (None: their own), and enables
-    ``gradient_checkpointing``.
+    A population multiplies by the frozen layers in ``matmul_dtype`` (None: their own).
     """
 
     model: Any
@@ -37,13 +36,11 @@ class Backbone:
     name_or_path: str = ""
     knowledge_cutoff: str = "unknown"
     matmul_dtype: torch.dtype | None = None
-    gradient_checkpointing: bool = False
 
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        device: torch.device = self.model.device
-        return device
+        return torch.device(self.model.device)
 
     @property
     def pad_token_id(self) -> int:
@@ -129,15 +126,6 @@ def widen(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def attention_type(weight: Tensor) -> torch.dtype:
-    """Return the type of attention for products with a frozen weight.
-
-    torch's fused kernel on processors takes three to four times as long in bfloat16.
-    """
-    is_cpu = weight.device.type == "cpu"
-    return torch.promote_types(weight.dtype, torch.float32) if is_cpu else product_type(weight)
-
-
 def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute ``x W' + bias`` for (..., in) and (out, in), in the weight's type, untracked."""
     x = x.to(weight.dtype)
@@ -155,8 +143,7 @@ def linear_without_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -
         return whole
     if product_type(weight) != weight.dtype:
         # A sum of products of rounded numbers, rounded at its end: what the instruction does.
-        plain_bias = None if bias is None else bias.float()
-        return linear_without_grad(x.float(), weight.float(), plain_bias).to(weight.dtype)
+        return linear_without_grad(x, weight.float(), bias).to(weight.dtype)
     if _USES_ONEDNN and weight.device.type == "cpu" and weight.dtype == torch.float32:
         # The operator is internal to torch: the test against torch's own product guards it.
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
@@ -258,11 +245,8 @@ class TokenLogp(torch.autograd.Function):
         """Compute log-probabilities and their gradients block by block."""
         logp: list[Tensor] = []
         grad_states: list[Tensor] = []
-        blocks = zip(
-            torch.split(states_ND, _TOKENS_PER_BLOCK),
-            torch.split(ids_N[:, None], _TOKENS_PER_BLOCK),
-            strict=True,
-        )
+        size = _TOKENS_PER_BLOCK
+        blocks = zip(torch.split(states_ND, size), torch.split(ids_N[:, None], size), strict=True)
         for states, ids in blocks:
             # In place from here on: a block of scores has the width of the vocabulary.
             scores = widen(linear_without_grad(states, weight_VD, bias_V))
@@ -279,8 +263,8 @@ class TokenLogp(torch.autograd.Function):
                 continue
 
             # d logp / d scores = onehot - softmax; the sign is in the division below.
-            minus_one = scores.new_full(ids.shape, -1.0)
-            softmax_minus_onehot = scores.sub_(log_total).exp_().scatter_add_(-1, ids, minus_one)
+            scores.sub_(log_total).exp_()
+            softmax_minus_onehot = scores.scatter_(-1, ids, -1.0, reduce="add")
             if tanh_grad is not None:
                 softmax_minus_onehot.mul_(tanh_grad)
             grad = widen(linear_without_grad(softmax_minus_onehot, weight_VD.t()))

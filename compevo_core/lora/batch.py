@@ -2,8 +2,9 @@
 
 A prompt group is a prefix and the suffixes that continue it; every suffix ends one prompt. All
 groups of an adapter follow one another in one row, in segments: the prefix, then each distinct
-suffix once. Rows of different adapters are padded to the longest. The place of a token is its
-number among all tokens, A L of them, one row behind the other.
+suffix once. Rows of different adapters are padded to the longest. So the rows, one after the
+other, are made of parts: segments, and padding after each row. The place of a token is its number
+among all tokens, A L of them.
 
 Ids from the vocabulary size on name rows of a table of embeddings (``Population.soft_token_id``).
 Suffixes are folded by their ids, so equal soft ids must mean equal embeddings.
@@ -13,7 +14,6 @@ Shapes: A adapters, R prompts of an adapter, L packed length, C last tokens of e
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,20 +32,14 @@ class PromptGroup:
     answer: Sequence[int] = ()
 
 
-class Segment(NamedTuple):
-    """The places of tokens that follow one another, and of the tokens that they continue."""
-
-    places: range
-    parent: range | None
-
-
 @dataclasses.dataclass(frozen=True)
 class Batch:
     """A batch of prompt groups, a row per adapter; a prompt ends with its answer, if it has one."""
 
     ids_AL: Tensor
     positions_AL: Tensor  # of each token in its own prompt
-    segments: list[Segment]  # of all rows
+    lengths: list[int]  # of all parts
+    segments: list[list[int]]  # the numbers of the parts that each segment attends to, itself last
     prompts: list[list[list[int]]]  # of each adapter, the places of each prompt's tokens
     answers: list[list[Sequence[int]]]  # of each adapter, the answer to each prompt
 
@@ -83,12 +77,14 @@ def pack(groups: Sequence[Sequence[PromptGroup]], pad_id: int, device: torch.dev
     )
     ids = [pad_id] * (len(groups) * length)
     positions = [0] * len(ids)
-    segments: list[Segment] = []
+    lengths: list[int] = []
+    segments: list[list[int]] = []
     prompts: list[list[list[int]]] = [[] for _ in groups]
     for row, folded_groups in enumerate(folded):
         begin = row * length
         for prefix, suffixes in folded_groups:
             places: dict[tuple[int, ...], range] = {}
+            first_part = len(lengths)
             for suffix in dict.fromkeys([(), *suffixes]):
                 tokens = suffix or prefix
                 end = begin + len(tokens)
@@ -97,18 +93,20 @@ def pack(groups: Sequence[Sequence[PromptGroup]], pad_id: int, device: torch.dev
                 ids[begin:end] = tokens
                 positions[begin:end] = range(first, first + len(tokens))
                 places[suffix] = range(begin, end)
-                segments.append(Segment(places[suffix], places[()] if suffix else None))
+                segments.append([first_part, len(lengths)] if suffix else [first_part])
+                lengths.append(len(tokens))
                 begin = end
             prompts[row] += [
                 [*places[()], *(places[suffix] if suffix else ())] for suffix in suffixes
             ]
+        lengths.append((row + 1) * length - begin)  # padding
 
     # Built on the processor and moved once.
     ids_AL, positions_AL = (
         torch.tensor(numbers, dtype=torch.long).reshape(len(groups), length).to(device)
         for numbers in (ids, positions)
     )
-    return Batch(ids_AL, positions_AL, segments, prompts, answers)
+    return Batch(ids_AL, positions_AL, lengths, segments, prompts, answers)
 
 
 def _fold(group: PromptGroup) -> tuple[Sequence[int], list[tuple[int, ...]]]:
@@ -116,7 +114,7 @@ def _fold(group: PromptGroup) -> tuple[Sequence[int], list[tuple[int, ...]]]:
     prefix = group.prefix
     suffixes = [(*suffix, *group.answer) for suffix in group.suffixes or [()]]
     if len(set(suffixes)) == 1:
-        # Nothing is shared: one segment does.
+        # All prompts are the same: one segment is enough.
         prefix, suffixes = [*prefix, *suffixes[0]], [()] * len(suffixes)
     if not prefix:
         raise ValueError("a prompt group has an empty prefix; give every prompt a token or more")

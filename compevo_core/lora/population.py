@@ -10,7 +10,6 @@ length, T tokens, C last tokens of a prompt, D hidden, V vocabulary, S soft toke
 
 import contextlib
 import copy
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ from compevo_core.lora.backbone import (
     LORA_TARGETS,
     Backbone,
     TokenLogp,
-    attention_type,
     find_adapter_targets,
     frozen_linear,
     widen,
@@ -40,8 +38,7 @@ from compevo_core.lora.backbone import (
 from compevo_core.lora.batch import Batch, PromptGroup, pack
 from compevo_core.lora.sampling import SamplingSettings, sample_tokens
 
-TENSOR_FILE = "adapter_model.safetensors"
-"""File of a folder that holds the adapter's weights."""
+_TENSOR_FILE = "adapter_model.safetensors"  # as PEFT names it
 DEFAULT = "default"
 """Kind of adapters where there is but one; PEFT's word."""
 
@@ -80,12 +77,7 @@ class Population(nn.Module):
         self.layers = self._insert_adapters(generator)
         self.adapters = nn.ModuleList(self.layers.values())
 
-        if backbone.gradient_checkpointing:
-            backbone.model.activation_checkpointing_enable({"use_reentrant": False})
-        with warnings.catch_warnings():
-            # The call reads a property that transformers itself deprecates.
-            warnings.simplefilter("ignore", FutureWarning)
-            backbone.model.set_attn_implementation(register_attention())
+        backbone.model.set_attn_implementation(register_attention())
 
     def adapter_parameters(self, kind: str) -> list[nn.Parameter]:
         """Return every trainable tensor of one kind of adapter, in layer order."""
@@ -142,9 +134,8 @@ class Population(nn.Module):
         embeds_ATD: Tensor = embedding(ids.masked_fill(is_soft_AT, 0))
         owners_N, positions_N = is_soft_AT.nonzero(as_tuple=True)
 
-        # One flat table, so that the gradient is one sum over its rows.
-        rows_N = owners_N * soft_ASD.shape[1] + ids[owners_N, positions_N] - self.vocabulary_size
-        soft_ND = soft_ASD.flatten(0, 1).index_select(0, rows_N).to(embeds_ATD.dtype)
+        rows_N = ids[owners_N, positions_N] - self.vocabulary_size
+        soft_ND = soft_ASD[owners_N, rows_N].to(embeds_ATD.dtype)
         return embeds_ATD.index_put((owners_N, positions_N), soft_ND)
 
     def hidden_states(
@@ -157,8 +148,8 @@ class Population(nn.Module):
         ConfigError if the backbone has fewer layers.
         """
         self._check_depth(layers)
-        attention = PrefillAttention(packed)
-        return self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD, layers)
+        embeds_ALD = self.embed(packed.ids_AL) if embeds_ALD is None else embeds_ALD
+        return self._read(embeds_ALD, packed.positions_AL, PrefillAttention(packed), layers)
 
     def read_out(
         self, packed: Batch, embeds_ALD: Tensor | None = None, *, count: int = 1, layers: int = 0
@@ -169,18 +160,14 @@ class Population(nn.Module):
         """
         places_ARC = packed.last_places(count)
         states_ALD = self.hidden_states(packed, embeds_ALD, layers=layers)
-        states_ND = states_ALD.flatten(0, 1).index_select(0, places_ARC.flatten())
-        return states_ND.reshape(*places_ARC.shape, -1)
-
-    def last_token_states(self, packed: Batch) -> Tensor:
-        """Return the final hidden state at the last token of every prompt, (A, R, D)."""
-        return self.read_out(packed)[:, :, 0]
+        return states_ALD.flatten(0, 1)[places_ARC]
 
     @torch.no_grad()
     def prefill(self, packed: Batch, embeds_ALD: Tensor | None = None) -> PrefillCache:
         """Read prompts once, so that all that follows them can share their keys and values."""
         attention = PrefillAttention(packed, keeps_cache=True)
-        states_ALD = self._read(packed.ids_AL, packed.positions_AL, attention, embeds_ALD)
+        embeds_ALD = self.embed(packed.ids_AL) if embeds_ALD is None else embeds_ALD
+        states_ALD = self._read(embeds_ALD, packed.positions_AL, attention)
         return attention.build_cache(states_ALD.flatten(0, 1)[packed.last_places()[:, :, 0]])
 
     def read_tokens(
@@ -192,7 +179,7 @@ class Population(nn.Module):
         """
         # Not through embed(): that a token is in the vocabulary is known, and asking would wait.
         embeds_ALD = self.backbone.model.get_input_embeddings()(ids_AL)
-        return self._read(ids_AL, positions_AL, attention, embeds_ALD)
+        return self._read(embeds_ALD, positions_AL, attention)
 
     def logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
         """Return logits in float32 of all or of some tokens, states (..., D) to (..., V)."""
@@ -237,8 +224,8 @@ class Population(nn.Module):
     def sample(self, cache: PrefillCache, settings: SamplingSettings) -> tuple[Tensor, Tensor]:
         """Sample continuations of every prompt, all at once.
 
-        The cache is from :meth:`prefill` under the same adapters. Of ids (A, M, T) and mask
-        (A, M, T) the last token is part of a continuation, what follows it is masked.
+        The cache is from :meth:`prefill` under the same adapters. Returned are ids (A, M, T) and
+        mask (A, M, T): a continuation includes the token that ends it, what follows is masked.
         """
         return sample_tokens(self, cache, settings)
 
@@ -256,7 +243,7 @@ class Population(nn.Module):
             name: parameter.detach().cpu().contiguous()
             for name, parameter in self._named_tensors(number, kind)
         }
-        save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt"})
+        save_file(tensors, folder / _TENSOR_FILE, metadata={"format": "pt"})
 
     @torch.no_grad()
     def load_adapter(self, number: int, kind: str, folder: Path) -> None:
@@ -278,7 +265,7 @@ class Population(nn.Module):
                 "alpha, and train the adapter as one plain LoRA update, equal in every layer"
             )
 
-        tensors = load_file(folder / TENSOR_FILE)
+        tensors = load_file(folder / _TENSOR_FILE)
         targets = dict(self._named_tensors(number, kind))
         # In either direction: a tensor too many would be ignored in silence.
         if differing := sorted(targets.keys() ^ tensors.keys()):
@@ -310,10 +297,9 @@ class Population(nn.Module):
         """Yield PEFT's name and the stacked tensors' row of every tensor of one adapter."""
         row = self.local.index(number)
         for name, layer in self.layers.items():
-            if kind not in layer.lora_a:
-                continue
-            yield f"base_model.model.{name}.lora_A.weight", layer.lora_a[kind][row]
-            yield f"base_model.model.{name}.lora_B.weight", layer.lora_b[kind][row]
+            if kind in layer.lora_a:
+                yield f"base_model.model.{name}.lora_A.weight", layer.lora_a[kind][row]
+                yield f"base_model.model.{name}.lora_B.weight", layer.lora_b[kind][row]
 
     def _check_depth(self, layers: int) -> None:
         available = len(self.backbone.decoder.layers)
@@ -342,20 +328,13 @@ class Population(nn.Module):
             ).to(weight.device)
 
             model.set_submodule(name, layer)
-            parent_name, _, target = name.rpartition(".")
-            if target == "q_proj":
-                attention = model.get_submodule(parent_name)
-                attention.register_forward_pre_hook(self._router.take_route, with_kwargs=True)
             inserted[name] = layer
+        for block in self.backbone.decoder.layers:
+            block.self_attn.register_forward_pre_hook(self._router.take_route, with_kwargs=True)
         return inserted
 
     def _read(
-        self,
-        ids_AL: Tensor,
-        positions_AL: Tensor,
-        attention: AttentionBackend,
-        embeds_ALD: Tensor | None = None,
-        layers: int = 0,
+        self, embeds_ALD: Tensor, positions_AL: Tensor, attention: AttentionBackend, layers: int = 0
     ) -> Tensor:
         decoder = self.backbone.decoder
         # transformers recomputes layers in train mode only. Nothing else follows from the mode:
@@ -369,19 +348,15 @@ class Population(nn.Module):
             first = {"layers": decoder.layers[:layers], "norm": nn.Identity()}
             shell._modules = decoder._modules | first
             decoder = shell
-        embeds_ALD = self.embed(ids_AL) if embeds_ALD is None else embeds_ALD
-
-        # Pass a dummy 4-D mask so that transformers builds none: our attention applies its own.
-        dummy_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=embeds_ALD.device)
 
         out = decoder(
             inputs_embeds=embeds_ALD.to(self.backbone.model.dtype),
-            attention_mask=dummy_mask,
+            # With four dimensions transformers builds no mask: our attention applies its own.
+            attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=embeds_ALD.device),
             position_ids=positions_AL,
             use_cache=False,
             adapter_route=self._route,
             attention_backend=attention,
-            attention_dtype=attention_type(next(iter(self.layers.values())).base.weight),
         )
         # All that follows works in float32 at least.
         return widen(out.last_hidden_state)

@@ -2,7 +2,7 @@
 
 The host looks at what was written every few tokens, and only then: in between, a step (read a token
 of every row, choose the next one) is the same kernels on the same memory, which a GPU launches as
-one CUDA graph. Rows go on behind their end until the host has looked, and lose what they wrote
+one CUDA graph. Rows run past their end until the host looks, and lose what they wrote
 there. Where nothing waits for a device, the host looks after every token.
 
 Shapes: A adapters, R prompts of an adapter, n samples of a prompt, M = R n, m rows of an adapter
@@ -24,7 +24,8 @@ _MOST_KEPT = 0.5
 """Ended rows are dropped when at most this share is unfinished: dropping each row at its end would
 copy the cache once per row."""
 
-_TOKENS_PER_LOOK = 16  # on a GPU; at most so many tokens are written for nothing
+_TOKENS_PER_LOOK = {"cuda": 16}
+"""By type of device, elsewhere 1: at most so many tokens of a row are written for nothing."""
 
 
 class SampledModel(Protocol):
@@ -47,14 +48,12 @@ class SamplingSettings:
     temperature: float  # of the softmax; 0 is greedy
     stop_tokens: Sequence[int]
     samples: int = 1  # continuations of each prompt
-    pad_token: int = 0  # id behind the end of a continuation, which is masked
+    pad_token: int = 0  # id after the end of a continuation, which is masked
     # One for each adapter, unless greedy. An adapter samples only while one of its rows is
     # unfinished, so its samples do not depend on which others are in the batch
     generators: Sequence[torch.Generator] = ()
     # Whether a continuation, given as its ids so far, ends with the last of them
     is_complete: Callable[[Sequence[int]], bool] | None = None
-    # After how many tokens the host looks; 0 is each on a processor, and more on a GPU
-    tokens_per_look: int = 0
 
     def has_ended(self, ids: Sequence[int]) -> bool:
         """Whether a continuation, given as its ids so far, ends with the last of them."""
@@ -94,28 +93,23 @@ class _Writer:
     ) -> None:
         self._model = model
         self._settings = settings
-        self._state_AmD, self._position_Am = cache.begin_samples(settings.samples)
-        self._position_Am -= 1  # of the token that was read last; none yet
-        self.device = self._state_AmD.device
+        self._prompt_state_AMD, self._first_Am = cache.begin_samples(settings.samples)
+        self.device = self._first_Am.device
 
-        is_cuda = self.device.type == "cuda"
-        self.tokens_per_look = settings.tokens_per_look or (_TOKENS_PER_LOOK if is_cuda else 1)
+        self.tokens_per_look = _TOKENS_PER_LOOK.get(self.device.type, 1)
         self._attention = DecodeAttention(
             cache, settings.samples, settings.max_new_tokens, is_static=self.tokens_per_look > 1
         )
-        self._token_Am = torch.zeros_like(self._position_Am)
-        self._place_1 = torch.zeros(1, dtype=torch.long, device=self.device)  # of the next token
-        adapters, samples = self._position_Am.shape
+        self._token_Am = torch.zeros_like(self._first_Am)  # written last, in this place
+        self._place_1 = torch.full((1,), -1, device=self.device)
+        adapters, samples = self._first_Am.shape
         self.rows = [[_Row(number) for number in range(samples)] for _ in range(adapters)]
         self._compute(self.rows)
 
     def _compute(self, rows: list[list[_Row]]) -> None:
         """Go on with these rows: begin memory for their tokens, and a step that knows it."""
         self._computed = rows
-        self._number_Am = torch.tensor(
-            [[row.number for row in of_adapter] for of_adapter in rows], device=self.device
-        )
-        shape = (self._settings.max_new_tokens, *self._number_Am.shape)
+        shape = (self._settings.max_new_tokens, *self._first_Am.shape)
         self._token_TAm = torch.zeros(shape, dtype=torch.long, device=self.device)
         # float64: with a large vocabulary the cumulative sum in float32 would favour some tokens.
         self._uniform_TAm = torch.zeros(shape, dtype=torch.float64, device=self.device)
@@ -131,11 +125,11 @@ class _Writer:
                 states[adapter] = self._settings.generators[adapter].get_state()
                 self._draw(adapter, begin, end)
         for place in range(begin, end):
-            # The state behind the prompts is there already.
+            # The state after the prompts is there already.
             if place:
                 self._step()
             else:
-                self._choose()
+                self._choose(self._prompt_state_AMD)
         self._look(begin, end)
 
         # An adapter that ended on the way takes back the numbers that it did not need.
@@ -150,28 +144,26 @@ class _Writer:
             self._leave_out_ended()
 
     def _draw(self, adapter: int, begin: int, end: int) -> None:
-        """Draw what tokens are chosen by, for all rows of an adapter, computed or not."""
+        """Draw the numbers that choose tokens, for all rows of an adapter, computed or not."""
         generator = self._settings.generators[adapter]
         shape = (end - begin, len(self.rows[adapter]))
         uniform_cM = torch.rand(shape, dtype=torch.float64, device=self.device, generator=generator)
-        self._uniform_TAm[begin:end, adapter] = uniform_cM[:, self._number_Am[adapter]]
+        computed = [row.number for row in self._computed[adapter]]
+        self._uniform_TAm[begin:end, adapter] = uniform_cM[:, computed]
 
     def _read_and_choose(self) -> None:
-        self._attention.begin_pass()
-        self._position_Am += 1
-        self._state_AmD.copy_(
-            self._model.read_tokens(self._token_Am, self._position_Am, self._attention)
-        )
-        self._choose()
+        self._attention.begin_pass(self._place_1)
+        position_Am = self._first_Am + self._place_1
+        self._choose(self._model.read_tokens(self._token_Am, position_Am, self._attention))
 
-    def _choose(self) -> None:
+    def _choose(self, state_AmD: Tensor) -> None:
+        self._place_1 += 1
         uniform_Am = None
         if self._settings.temperature:
             uniform_Am = self._uniform_TAm.index_select(0, self._place_1)[0]
-        logits_AmV = self._model.logits(self._state_AmD)
+        logits_AmV = self._model.logits(state_AmD)
         self._token_Am.copy_(choose_tokens(logits_AmV, self._settings.temperature, uniform_Am))
         self._token_TAm.index_copy_(0, self._place_1, self._token_Am[None])
-        self._place_1 += 1
 
     def _look(self, begin: int, end: int) -> None:
         """Take what was written up to each row's end."""
@@ -199,9 +191,8 @@ class _Writer:
         first_A1 = torch.arange(len(goes_on))[:, None] * len(goes_on[0])
         numbers_Am = (first_A1 + kept_Am).to(self.device)
         self._attention.select(numbers_Am)
-        self._token_Am, self._position_Am, self._state_AmD = (
-            tensor.flatten(0, 1)[numbers_Am]
-            for tensor in (self._token_Am, self._position_Am, self._state_AmD)
+        self._token_Am, self._first_Am = (
+            tensor.flatten()[numbers_Am] for tensor in (self._token_Am, self._first_Am)
         )
         kept = zip(self._computed, kept_Am.tolist(), strict=True)
         self._compute([[rows[place] for place in places] for rows, places in kept])
@@ -216,25 +207,22 @@ class _Step:
     def __init__(self, work: Callable[[], None], device: torch.device) -> None:
         self._work = work
         self._captures = device.type == "cuda" and not dist.is_initialized()
-        self._is_warm = False
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
         if not self._captures:
             self._work()
-        elif not self._is_warm:
+        elif self._graph is None:
             # What libraries and caches allocate at their first call must not be captured.
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 self._work()
             torch.cuda.current_stream().wait_stream(stream)
-            self._is_warm = True
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._work()
         else:
-            if self._graph is None:
-                self._graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self._graph):
-                    self._work()
             self._graph.replay()
 
 

@@ -3,7 +3,7 @@
 What belongs here: training a system, the sealed model as a method, the parameters that a system
 trains on a published architecture (D.4). What does not: the settings that make a system
 (``config.run``), its place in the ablation (``paper.changes``), the paper's code
-(``paper.as_published``). All systems have the same budget, the updates and windows of the preset
+(``paper.fine_tuned``). All systems have the same budget, the updates and windows of the preset
 ``default``; logics may change in the last updates (:data:`EVOLUTION_SHARE`).
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from compevo_core.baselines.base import MethodFacts
 from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig
@@ -24,23 +24,18 @@ from compevo_core.errors import ConfigError
 from compevo_core.evaluation.scoring import describe_population
 from compevo_core.paper.changes import find_variant
 from compevo_core.paper.declared import Budget
-from compevo_core.paper.method import FitInputs, TrainingPlan
+from compevo_core.paper.method_table import FitInputs, TrainingPlan
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
+# What agents of the benchmark are trained with; its encoder finds the news of every method.
 PRESET = "default"
-"""What agents of the benchmark are trained with; its encoder finds the news of every method."""
-
+# One update in so many may rewrite logics, and at most as many as the preset has.
 EVOLUTION_SHARE = 8
-"""One update in so many may rewrite logics, and at most as many as the preset has."""
-
 PAPER_ORDER = ("sa", "mael", "mae-gpt", "mad-rl", "compevo")
 PAPER_AGENTS = 10
 PAPER_RANK = 16
-DERIVATION = (
-    "the paper prints totals; the parts are derived so that all five totals agree on Llama-3.1-8B"
-)
 
 
 def configure_method(system: str, inputs: FitInputs) -> RunConfig:
@@ -127,7 +122,8 @@ class SealedAgents:
         return self._unread, self._answers
 
 
-SIZES = (
+_PRESETS = resources.files("compevo_core.config") / "presets" / "architectures"
+_SIZES = (
     "hidden_size",
     "intermediate_size",
     "num_hidden_layers",
@@ -137,95 +133,33 @@ SIZES = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Architecture:
-    """The published sizes of a decoder-only language model, named as in its ``config.json``."""
-
-    name: str
-    model_type: str
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    vocab_size: int
-    tie_word_embeddings: bool
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any], *, name: str) -> Self:
-        """Build one from a preset or ``config.json``; ConfigError if that is wrong."""
-        # Models from before grouped-query attention state no key/value heads: one for each head.
-        filled = {"num_key_value_heads": values.get("num_attention_heads"), **values}
-
-        # type() rather than isinstance(): true is an integer in Python.
-        bad = [key for key in SIZES if type(filled.get(key)) is not int or filled[key] < 1]
-        if bad or not isinstance(filled.get("model_type"), str):
-            raise ConfigError(
-                f"architecture {name}: {', '.join(bad) or 'model_type'} missing or not a positive "
-                "integer; give the model's config.json as published"
-            )
-
-        # Some models (Gemma 2) have heads of another width than hidden size over heads.
-        head_dim = filled.get("head_dim") or filled["hidden_size"] // filled["num_attention_heads"]
-        return cls(
-            name=str(filled.get("name", name)),
-            model_type=filled["model_type"],
-            head_dim=int(head_dim),
-            tie_word_embeddings=bool(filled.get("tie_word_embeddings", False)),
-            **{key: filled[key] for key in SIZES},
-        )
-
-    def linear_shapes(self) -> dict[str, tuple[int, int]]:
-        """Return (in, out) of the seven linear layers of one block."""
-        # Fewer key/value heads than query heads: grouped-query attention.
-        hidden = self.hidden_size
-        inner = self.intermediate_size
-        query = self.num_attention_heads * self.head_dim
-        key_value = self.num_key_value_heads * self.head_dim
-
-        return {
-            "q_proj": (hidden, query),
-            "k_proj": (hidden, key_value),
-            "v_proj": (hidden, key_value),
-            "o_proj": (query, hidden),
-            "gate_proj": (hidden, inner),
-            "up_proj": (hidden, inner),
-            "down_proj": (inner, hidden),
-        }
-
-    def adapter_parameters(self, rank: int) -> int:
-        """Return the parameters of one LoRA adapter on the seven linear layers of every block."""
-        # A is (rank, in) and B is (out, rank), without bias.
-        widths = sum(inputs + outputs for inputs, outputs in self.linear_shapes().values())
-        return self.num_hidden_layers * rank * widths
-
-
 def known_architectures() -> list[str]:
     """List the names of the architectures in ``presets/architectures``."""
     return sorted(
         path.name.removesuffix(".json")
-        for path in _preset_folder().iterdir()
+        for path in _PRESETS.iterdir()
         if path.name.endswith(".json")
     )
 
 
-def load_architecture(backbone: str) -> Architecture:
-    """Load an architecture: a preset's name in any case, a ``.json`` file, or a model folder.
+def load_architecture(backbone: str) -> Any:  # noqa: ANN401 - a transformers configuration
+    """Load the sizes of a language model: a preset in any case, a ``.json`` file, or a folder.
 
     ConfigError if nothing is there, or it is not a model's ``config.json``.
     """
+    # The table of methods is read by commands that need no torch.
+    from transformers import AutoConfig
+
     # A name with a suffix or a folder is a path; all else is the name of a preset.
     path = Path(backbone)
     source: Traversable = path / "config.json" if path.is_dir() else path
     if not backbone.endswith(".json") and not path.is_dir():
-        source = _preset_folder() / f"{backbone.lower()}.json"
+        source = _PRESETS / f"{backbone.lower()}.json"
     if not source.is_file():
         raise ConfigError(
             f"no architecture {backbone!r}; known: {', '.join(known_architectures())}; "
             "or give a config.json or a model folder"
         )
-
     try:
         values = json.loads(source.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
@@ -235,32 +169,68 @@ def load_architecture(backbone: str) -> Architecture:
 
     # Every model's file is called config.json: only its folder names the model.
     name = path.parent.name if path.name == "config.json" else path.stem
-    return Architecture.from_mapping(values, name=name)
+    # Models from before grouped-query attention state no key/value heads: one for each head.
+    filled = {"num_key_value_heads": values.get("num_attention_heads"), **values}
+    # type() rather than isinstance(): true is an integer in Python.
+    bad = [key for key in _SIZES if type(filled.get(key)) is not int or filled[key] < 1]
+    if bad or not isinstance(filled.get("model_type"), str):
+        raise ConfigError(
+            f"architecture {name}: {', '.join(bad) or 'model_type'} missing or not a positive "
+            "integer; give the model's config.json as published"
+        )
+    return AutoConfig.for_model(
+        filled["model_type"],
+        name_or_path=str(filled.get("name", name)),
+        # Some models (Gemma 2) have heads of another width than hidden size over heads.
+        head_dim=filled.get("head_dim") or filled["hidden_size"] // filled["num_attention_heads"],
+        tie_word_embeddings=bool(filled.get("tie_word_embeddings", False)),
+        **{key: filled[key] for key in _SIZES},
+    )
 
 
-def _preset_folder() -> Traversable:
-    return resources.files("compevo_core.config") / "presets" / "architectures"
+def build_model(architecture: Any, **settings: object) -> Any:  # noqa: ANN401
+    """Return a transformers model of random weights on torch's present device."""
+    from transformers import AutoModelForCausalLM
+
+    config = type(architecture).from_dict(architecture.to_dict() | settings)
+    return AutoModelForCausalLM.from_config(config)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-    """One kind of trainable tensor."""
+def build_meta_model(architecture: Any) -> Any:  # noqa: ANN401
+    """Return the language model on the meta device, which downloads and allocates nothing."""
+    import torch
 
-    part: str
-    tensors: str  # names and shapes of its tensors, in words
-    copies: int
-    each: int  # parameters of one copy
+    with torch.device("meta"):
+        model = build_model(architecture)
+        model.tie_weights()  # else a shared vocabulary matrix would count twice
+    return model
 
-    @property
-    def parameters(self) -> int:
-        """Parameters of all copies."""
-        return self.copies * self.each
+
+def list_adapter_tensors(model: Any, rank: int) -> list[dict[str, Any]]:  # noqa: ANN401
+    """Return the module, LoRA shapes and parameters of each linear layer of one block."""
+    from torch import nn
+
+    # A is (rank, in) and B is (out, rank), without bias.
+    return [
+        {
+            "module": name.rpartition(".")[2],
+            "lora_A": [rank, layer.in_features],
+            "lora_B": [layer.out_features, rank],
+            "parameters": rank * (layer.in_features + layer.out_features),
+        }
+        for name, layer in model.get_decoder().layers[0].named_modules()
+        if isinstance(layer, nn.Linear)
+    ]
 
 
 def list_trainable_parts(
-    architecture: Architecture, system: str, *, agents: int = PAPER_AGENTS, rank: int = PAPER_RANK
-) -> list[Part]:
-    """List what a system trains (paper D.4); the parts sum to its count.
+    model: Any,  # noqa: ANN401
+    system: str,
+    *,
+    agents: int = PAPER_AGENTS,
+    rank: int = PAPER_RANK,
+) -> list[dict[str, Any]]:
+    """List what a system trains on a language model (paper D.4); the parts sum to its count.
 
     The paper prints totals only: which tensors make them up is derived here. The system "sa" always
     has one agent, for every value of ``agents``; ConfigError for an unknown system.
@@ -270,20 +240,17 @@ def list_trainable_parts(
     if agents < 1 or rank < 1:
         raise ConfigError(f"agents = {agents} and rank = {rank} must both be at least 1")
 
+    layers = list_adapter_tensors(model, rank)
+    names = ", ".join(layer["module"] for layer in layers)
+    tensors = f"lora_A (r, in) and lora_B (out, r) of {names} in every block"
+    adapter = model.config.num_hidden_layers * sum(layer["parameters"] for layer in layers)
     roles = {"mad-rl": ("policy", "value", "verifier"), "compevo": ("forecast", "logic")}
-    layers = ", ".join(architecture.linear_shapes())
-    tensors = f"lora_A (r, in) and lora_B (out, r) of {layers} in every block"
+    copies = 1 if system == "sa" else agents
     parts = [
-        Part(
-            part=f"{role} adapters",
-            tensors=tensors,
-            copies=1 if system == "sa" else agents,
-            each=architecture.adapter_parameters(rank),
-        )
-        for role in roles.get(system, ("forecast",))
+        (f"{role} adapters", tensors, copies, adapter) for role in roles.get(system, ("forecast",))
     ]
 
-    d = architecture.hidden_size
+    d = model.config.hidden_size
     linear, gate, projection = "weight (1, d) and bias (1)", 2 * d * d + d, d * d + d
     modules = {
         "mad-rl": [
@@ -298,33 +265,14 @@ def list_trainable_parts(
             ("selection gates", "g (I)", 1, agents),
         ],
     }
-    return parts + [
-        Part(part=part, tensors=tensors, copies=copies, each=each)
-        for part, tensors, copies, each in modules.get(system, [])
+    fields = ("part", "tensors", "copies", "each")
+    return [
+        dict(zip(fields, part, strict=True)) | {"parameters": part[2] * part[3]}
+        for part in parts + modules.get(system, [])
     ]
 
 
-def build_meta_model(architecture: Architecture) -> Any:  # noqa: ANN401 - a transformers model
-    """Return the language model on the meta device, which downloads and allocates nothing."""
-    # The table of methods is read by commands that need no torch.
-    import torch
-
-    with torch.device("meta"):
-        model = build_model(architecture)
-        model.tie_weights()  # else a shared vocabulary matrix would count twice
-    return model
-
-
-def build_model(architecture: Architecture, **settings: object) -> Any:  # noqa: ANN401
-    """Return a transformers model of random weights on torch's present device."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    sizes = {key: getattr(architecture, key) for key in (*SIZES, "head_dim", "tie_word_embeddings")}
-    config = AutoConfig.for_model(architecture.model_type, **sizes, **settings)
-    return AutoModelForCausalLM.from_config(config)
-
-
-def count_built(architecture: Architecture, system: str, *, agents: int, rank: int) -> int:
+def count_built(architecture: Any, system: str, *, agents: int, rank: int) -> int:  # noqa: ANN401
     """Build a system on the meta device and return how many parameters it trains.
 
     The decoder is left out, as the paper's agents answer in text; a run's rows count it as well.
@@ -340,7 +288,7 @@ def count_built(architecture: Architecture, system: str, *, agents: int, rank: i
     model = build_meta_model(architecture).requires_grad_(False)
 
     with torch.device("meta"):
-        backbone = Backbone(model, None, architecture.name, "")
+        backbone = Backbone(model, None, architecture.name_or_path, "")
         # Outside of the meta device: the soft prompt's start is measured, not only shaped.
         neutral_D = torch.zeros(architecture.hidden_size, device="cpu")
         shards = AgentShards(config.population.agents)
@@ -356,47 +304,36 @@ def build_parameter_report(
     parts add up to.
     """
     architecture = load_architecture(backbone)
-    frozen = sum(weight.numel() for weight in build_meta_model(architecture).parameters())
+    name, model = architecture.name_or_path, build_meta_model(architecture)
+    methods = {}
+    for system in PAPER_ORDER:
+        parts = list_trainable_parts(model, system, agents=agents, rank=rank)
+        total = sum(part["parameters"] for part in parts)
+        built = count_built(architecture, system, agents=agents, rank=rank)
+        if built != total:
+            raise ConfigError(
+                f"{name}: {system} as built trains {built} parameters, its parts add up to "
+                f"{total}; the list of its parts is out of date"
+            )
+        methods[system] = {
+            "agents": 1 if system == "sa" else agents,
+            "trainable_parameters": total,
+            "millions": round(total / 1e6, 1),
+            "parts": parts,
+        }
+
     return {
-        "backbone": architecture.name,
+        "backbone": name,
         "hidden_size": architecture.hidden_size,
         "rank": rank,
-        "derivation": DERIVATION,
+        "derivation": "the paper prints totals; the parts are derived so that all five totals "
+        "agree on Llama-3.1-8B",
         "verified_on_meta_device": True,
-        "frozen_backbone_parameters": frozen,
+        "frozen_backbone_parameters": sum(weight.numel() for weight in model.parameters()),
         "adapter": {
-            "parameters": architecture.adapter_parameters(rank),
+            "parameters": methods["sa"]["trainable_parameters"],  # a single agent's
             "blocks": architecture.num_hidden_layers,
-            "tensors_of_one_block": [
-                {
-                    "module": module,
-                    "lora_A": [rank, inputs],
-                    "lora_B": [outputs, rank],
-                    "parameters": rank * (inputs + outputs),
-                }
-                for module, (inputs, outputs) in architecture.linear_shapes().items()
-            ],
+            "tensors_of_one_block": list_adapter_tensors(model, rank),
         },
-        "methods": {
-            system: _describe_system(architecture, system, agents, rank) for system in PAPER_ORDER
-        },
-    }
-
-
-def _describe_system(
-    architecture: Architecture, system: str, agents: int, rank: int
-) -> dict[str, Any]:
-    parts = list_trainable_parts(architecture, system, agents=agents, rank=rank)
-    total = sum(part.parameters for part in parts)
-    built = count_built(architecture, system, agents=agents, rank=rank)
-    if built != total:
-        raise ConfigError(
-            f"{architecture.name}: {system} as built trains {built} parameters, its parts add "
-            f"up to {total}; the list of its parts is out of date"
-        )
-    return {
-        "agents": 1 if system == "sa" else agents,
-        "trainable_parameters": total,
-        "millions": round(total / 1e6, 1),
-        "parts": [{**dataclasses.asdict(part), "parameters": part.parameters} for part in parts],
+        "methods": methods,
     }

@@ -1,37 +1,193 @@
 """The registry of named changes: what the paper's experiments do to the full method (5.4 to E.9).
 
-What belongs here: every variant, control, rival system and sweep as settings or news that differ
-from the full method, the experiments as lists of them, and windows with other weather. What does
-not: scoring (``paper.trials``), how news is changed (``paper.news_changes``). What a change does
-not name stays as it is. Changes are trained from the start: a model that was trained with news and
-then gets none would only show that it misses what it was used to.
+What belongs here: every variant, control, rival system and sweep as settings, news or weather that
+differ from the full method, the experiments as lists of them, and windows with other news (none,
+another day's, irrelevant ones) or weather. What does not: scoring (``paper.trials``). What a change
+does not name stays as it is. Changes are trained from the start: a model that was trained with news
+and then gets none would only show that it misses what it was used to.
 """
 
+import hashlib
 import math
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig, iterate_settings
 from compevo_core.data.context import PAST_MEAN
-from compevo_core.data.view import WindowView
+from compevo_core.data.news_pool import NewsPool
+from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 from compevo_core.paper.declared import read_declared
-from compevo_core.paper.news_changes import NEWS_CHANGES, OWN, SWAPPED, Relevance, change_news
+
+OWN, NONE, SWAPPED, IRRELEVANT = "own", "none", "swapped", "irrelevant"
+SHUFFLED, NOISY = "shuffled", "noisy"
+# What a window may be given in place of its own candidates.
+NEWS_CHANGES = (OWN, NONE, SWAPPED, IRRELEVANT, SHUFFLED, NOISY)
+# Seed of the draws. Which news a window gets is part of a change: the seeds of a method differ
+# only by training, and are scored on the same windows.
+SEED = 0
+# Irrelevant articles are sampled from this share of the available ones: those furthest from every
+# topic that a logic can name.
+IRRELEVANT_SHARE = 0.25
+# Age of the day that lends its news: after a month hardly any of it is still news.
+LEAST_DISTANCE = timedelta(days=30)
+# The same in the sample world, whose events last a day and whose splits last a month.
+LEAST_DISTANCE_OF_SAMPLES = timedelta(days=7)
+
+
+class Relevance:
+    """How near each article is to any topic (T, D) that a logic can name, by one encoder."""
+
+    def __init__(self, news: NewsPool, topics: npt.NDArray[np.float32]) -> None:
+        self._ids = np.array(news.articles["article_id"].to_list())
+        available = news.articles["available_at"].to_list()
+        nearness_NT = news.embeddings @ topics.T
+
+        # By time, so that the articles available to a window are a prefix.
+        self._order = sorted(range(len(self._ids)), key=lambda row: available[row])
+        self._times = [available[row] for row in self._order]
+        self._nearness = nearness_NT.max(1)
+
+    def sample_irrelevant(self, window: Window, rng: np.random.Generator) -> tuple[str, ...]:
+        """Return as many articles as a window has: available, not its own, far from every topic.
+
+        There are fewer if the pool does not hold as many.
+        """
+        # News of the future would be a leak, not a control.
+        candidates = set(window.view.candidate_ids)
+        n_available = bisect_left(self._times, window.view.known_before)
+        rows = [row for row in self._order[:n_available] if self._ids[row] not in candidates]
+        if not rows:
+            return ()
+
+        furthest = sorted(rows, key=lambda row: self._nearness[row])
+        pool = furthest[: max(len(candidates), round(IRRELEVANT_SHARE * len(furthest)))]
+        chosen = rng.permutation(len(pool))[: len(candidates)]
+        return tuple(str(self._ids[pool[i]]) for i in chosen)
+
+
+def change_news(windows: WindowSet, name: str, relevance: Relevance | None = None) -> WindowSet:
+    """Return the windows with other candidate articles and everything else unchanged.
+
+    ``name`` is one of :data:`NEWS_CHANGES`: their own news; none; news of another day; as many
+    irrelevant articles; their own in another order; their own and as many irrelevant ones. The two
+    with irrelevant ones need the ``relevance`` of the articles, else ConfigError.
+    """
+    if name not in NEWS_CHANGES:
+        raise ConfigError(f"no news {name!r}; known: {', '.join(NEWS_CHANGES)}")
+    if name == OWN:
+        return windows
+    if name == SWAPPED:
+        return swap_news(windows, SEED)
+    if name in (IRRELEVANT, NOISY) and relevance is None:
+        raise ConfigError(f"news {name!r} needs the relevance of the articles")
+
+    changed = [
+        window.change_view(candidate_ids=_change_ids(window, name, relevance)) for window in windows
+    ]
+    return windows.with_windows(changed, perturbation={"name": f"news-{name}", "seed": SEED})
+
+
+def _change_ids(window: Window, name: str, relevance: Relevance | None) -> tuple[str, ...]:
+    candidates = window.view.candidate_ids
+    if name == NONE or not candidates:
+        return ()
+    rng = _make_rng(window.view, SEED)
+    if name == SHUFFLED:
+        return tuple(candidates[i] for i in rng.permutation(len(candidates)))
+
+    irrelevant = relevance.sample_irrelevant(window, rng) if relevance else ()
+    return (*candidates, *irrelevant) if name == NOISY else irrelevant
+
+
+def swap_news(windows: WindowSet, seed: int) -> WindowSet:
+    """Give each window the candidate articles of another day; everything else is unchanged.
+
+    The day is sampled from the same series and split at least 30 days earlier, 7 in the
+    sample world. Never a later day: its articles were not available at the window's origin, and
+    news of the future would be a leak, not a control. A window of the first days of a split has no
+    such day and is left without articles; the manifest counts them.
+
+    A draw depends only on the seed, the window and the windows of its series and split: a split
+    swapped by itself equals its part of the swapped whole. Ids and truths stay; the hash differs if
+    any article does.
+    """
+    is_sample = windows.manifest.get("synthetic", False)
+    distance = LEAST_DISTANCE_OF_SAMPLES if is_sample else LEAST_DISTANCE
+    by_series: defaultdict[tuple[str, str], list[Window]] = defaultdict(list)
+    for window in windows:  # in the order of their origins
+        by_series[window.view.split, window.view.series_id].append(window)
+    swapped = []
+    for window in windows:
+        lenders = by_series[window.view.split, window.view.series_id]
+        lender = draw_lender(window.view, lenders, distance, seed)
+        ids = lender.view.candidate_ids if lender else ()
+        swapped.append(window.change_view(candidate_ids=ids))
+    n_without = sum(
+        bool(old.view.candidate_ids) and not new.view.candidate_ids
+        for old, new in zip(windows, swapped, strict=True)
+    )
+
+    about = {
+        "name": "swap-news",
+        "seed": seed,
+        "least_days": distance.days,
+        "n_left_without_articles": n_without,
+    }
+    return windows.with_windows(swapped, perturbation=about)
+
+
+def lend_news(views: Sequence[WindowView], lenders: WindowSet) -> list[WindowView]:
+    """Return views with the candidates of a window of their series, at least 30 days earlier.
+
+    ``lenders`` are train windows, so that views of any split get news that was available in
+    training. A view without an earlier window is left without articles.
+    """
+    lent = []
+    for view in views:
+        of_series = [w for w in lenders if w.view.series_id == view.series_id]
+        lender = draw_lender(view, of_series, LEAST_DISTANCE, SEED)
+        lent.append(replace(view, candidate_ids=lender.view.candidate_ids if lender else ()))
+    return lent
+
+
+def draw_lender(
+    view: WindowView, lenders: list[Window], distance: timedelta, seed: int
+) -> Window | None:
+    """Return one of the windows that begin at least so long before a view; None if none does.
+
+    ``lenders`` are in the order of their origins.
+    """
+    latest = view.origin_utc - distance
+    n_earlier = bisect_right(lenders, latest, key=lambda other: other.view.origin_utc)
+    if not n_earlier:
+        return None
+    return lenders[int(_make_rng(view, seed).integers(n_earlier))]
+
+
+def _make_rng(view: WindowView, seed: int) -> np.random.Generator:
+    """Return a generator of this window's own, so that a draw does not depend on the others."""
+    digest = hashlib.sha256(view.window_id.encode()).digest()
+    return np.random.default_rng([seed, int.from_bytes(digest[:8])])
+
 
 Kind = Literal["variant", "control", "system", "sweep", "news", "weather"]
 Settings = Mapping[str, Any]
-
 OWN_WEATHER, NO_WEATHER, EARLIER = "own", "none", "nine-days-before"
+# What a window may be given in place of its own forecast weather.
 WEATHER_CHANGES = (OWN_WEATHER, NO_WEATHER, EARLIER)
-"""What a window may be given in place of its own forecast weather."""
-
+# Age of the day that lends its weather: another weekday, but the same season.
 DISTANCE = timedelta(days=9)
-"""Age of the day that lends its weather: another weekday, but the same season."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,24 +262,18 @@ class Experiment:
 
 
 FULL_METHOD = "compevo"  # the change that changes nothing, which the ablation is compared with
-
 ALL_TRIALS = "one-agent-all-trials"  # one agent that samples as many logics as the population
-
 PAPER_METHOD = "full"
 """The preset whose rewriting, policy steps, diversity and pruning are the paper's, as a control on
 the same priors, for at most as many rounds. It only samples what a run without a language model
 does: two agents, an eighth of the rounds, groups of four logics, forecasts read through one layer.
 """
-
 MOST_SAMPLES = 64  # that a group may have
-
 ABLATION = "ablation"
 PARTS = "parts"
+# What ``experiment`` begins with in rows of all experiments but the ablation.
 PREFIX = "experiment-"
-"""What ``experiment`` begins with in rows of all experiments but the ablation."""
-
 FOLDS = f"{PREFIX}folds"  # what it is in rows of the folds within train
-
 _DECLARED = ("title", "reference", "trains", "scores_later", "split")
 
 
@@ -249,6 +399,7 @@ def _list_changes(name: str, declared: Settings) -> Iterator[NamedChange]:
         yield NamedChange(name="weights=fixed", kind="weather", settings=fixed)
 
 
+# Every experiment by name.
 EXPERIMENTS = {
     name: Experiment(
         name=name,
@@ -257,12 +408,11 @@ EXPERIMENTS = {
     )
     for name, declared in read_declared("experiments").items()
 }
-"""Every experiment by name."""
 
+# Every change by name.
 CHANGES: dict[str, NamedChange] = {
     change.name: change for experiment in EXPERIMENTS.values() for change in experiment.changes
 }
-"""Every change by name."""
 
 
 def list_changes(*kinds: Kind) -> list[str]:

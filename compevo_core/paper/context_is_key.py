@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     from compevo_core.lora.backbone import Backbone
 
 FILE = "context_is_key/all_tasks.json.gz"
-
+# Forecasts from only the numbers, as a language model writes them, and the paths of both.
 NUMBERS, READER, BOTH = "numbers", "reader", "both"
-"""Forecasts from only the numbers, as a language model writes them, and the paths of both."""
-
 ALL = "all"
+# What the text of a task is about: the benchmark's key of a source, and its name.
 SOURCES = {
     ALL: "all",
     "c_i": "process",
@@ -50,25 +49,19 @@ SOURCES = {
     "c_cov": "covariates",
     "c_causal": "causes",
 }
-"""What the text of a task is about: the benchmark's key of a source, and its name."""
 
 CONTEXT_SCHEMA = read_columns("context")
-
 PATHS = 25  # sampled paths of the forecast from only the numbers, as in the published rows
-
 MOST_SHOWN = 72  # past values that a prompt shows, the newest ones
-
 FEWEST_FOR_CHANGES = 12  # fewer past values have no changes worth sampling
-
 _WORST, _VIOLATION_WEIGHT = 5.0, 10.0
 _DIGITS = 3
 _DIGIT_SIGNS = "0123456789"
 _LONGEST_NUMBER = 8  # signs of a number that a local model may write
 _TOKENS_PER_VALUE = 11  # with its comma and space
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-
+# Answers every prompt ``count`` times with at least so many numbers.
 Write = Callable[[Sequence[str], int, int], list[list[str]]]
-"""Answers every prompt ``count`` times with at least so many numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,9 +3,8 @@
 What belongs here: the arms, the experiment on specialists (its worlds, effects and seeds, fixed
 before it was run), training them, the share of the planted effect that each recovers, and which of
 the acting topics the logics name, round by round; for real text, also the ridge that reads without
-any agent, and rows against the calendar ridge. What does not: the worlds themselves
-(``paper.planted_news``), windows and articles of real text (``paper.worded_data``), tables
-(``paper.report.evidence_tables``).
+any agent, and rows against the calendar ridge. What does not: the worlds and the text themselves
+(``paper.planted_news``), tables (``paper.report.evidence_tables``).
 
 Shapes: N windows, H horizon.
 """
@@ -41,9 +40,8 @@ from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.result_rows import replace_own_rows, write_config
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import Encoder
-from compevo_core.paper.changes import MOST_SAMPLES
+from compevo_core.paper.changes import MOST_SAMPLES, NONE, SWAPPED, change_news
 from compevo_core.paper.declared import read_declared
-from compevo_core.paper.news_changes import NONE, SWAPPED, change_news
 from compevo_core.paper.planted_news import (
     AFTER_TRAINING,
     BEST_AGENT,
@@ -56,12 +54,13 @@ from compevo_core.paper.planted_news import (
     ROUNDS_SCHEMA,
     SPECIALISTS_SCHEMA,
     SUM,
+    TEXT_SCHEMA,
     WORLDS,
     PlantedNews,
     PlantedWorld,
+    WordedData,
     plant_news,
 )
-from compevo_core.paper.worded_data import TEXT_SCHEMA, WordedData
 from compevo_core.runtime.files import write_atomically
 from compevo_core.training.prior import PriorKey, forecast_out_of_fold
 from compevo_core.training.run_folder import RunFolder
@@ -69,19 +68,15 @@ from compevo_core.training.trainer import train
 
 FIXED: dict[str, Any] = {"evolution.every": 0}
 _READS_ALL = FIXED | {"population.agents": 1, "population.members": [{"reads": "everything"}]}
-
 POLICY, ADAPTERS = "policy", "-adapters"
+# Arms that are trained with adapters as well, under names with their suffix.
 CORRECTED = (EVOLVED, "one-agent", "seed-logics")
-"""Arms that are trained with adapters as well, under names with their suffix."""
-
+# Arms that read the sum of all articles, by itself and together with agents that choose.
 GENERALIST, WITH_SPECIALISTS = "generalist", "generalist-and-specialists"
-"""Arms that read the sum of all articles, by itself and together with agents that choose."""
-
 _SEARCH, _MODEL = (read_declared("arms")["settings"][name] for name in ("search", "adapters"))
-
+# What the arms of a control compare: who reads which news, who searches how, or what agents gain
+# by being read together.
 READING, SEARCH, SPECIALISTS = "reading", "search", "specialists"
-"""What the arms of a control compare: who reads which news, who searches how, or what agents gain
-by being read together."""
 
 
 def list_specialists(config: RunConfig, planted: PlantedNews) -> dict[str, dict[str, Any]]:
@@ -225,6 +220,7 @@ class Cells(NamedTuple):
     arms: Sequence[str] = ()  # empty: all in which no language model has a part
 
 
+# The experiment on specialists, fixed before it was run: it may only be cut by seeds.
 EXPERIMENT: Sequence[Cells] = (
     Cells("niches-wide", (2.0, 1.0), 10),
     Cells("niches-regional", (2.0, 1.0), 10, series=tuple(HOMES.values())),
@@ -238,7 +234,6 @@ EXPERIMENT: Sequence[Cells] = (
     Cells("niches-wide", (0.0,)),
     Cells("plain", (0.0,)),
 )
-"""The experiment on specialists, fixed before it was run: it may only be cut by seeds."""
 
 
 def list_cells(
@@ -502,10 +497,9 @@ def measure_effect(added_NH: FloatArray, world: PlantedWorld, windows: WindowSet
 
 BASE = "calendar-ridge"
 FOLDS = 5
-
+# A ridge on all articles, by part of the day and with their numbers; two others read only the
+# numbers or only the words.
 RIDGE = "ridge"
-"""A ridge on all articles, by part of the day and with their numbers; two others read only the
-numbers or only the words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

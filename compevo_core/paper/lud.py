@@ -1,11 +1,15 @@
 """Logic Update Degree (LUD): how much an agent's logic really changed, and what that gained.
 
-What belongs here: the magnitude Delta, the rubric score RIUS and the gate between them (paper F.2),
-the gain of every update by LUD, the agreement of two judges (paper F.4), measuring a finished run
-and its rows (paper 5.6). What does not: prompts and judges (``paper.lud_judges``).
+What belongs here: the paper's prompt of a judge, the verdict and its parser, the kinds of judges
+(a local language model, a remote endpoint, a rule for slots), all at temperature 0 (paper F.5,
+F.6), and the file that keeps verdicts; the magnitude Delta, the rubric score RIUS and the gate
+between them (paper F.2), the gain of every update by LUD, the agreement of two judges (paper F.4),
+measuring a finished run and its rows (paper 5.6). What does not: HTTP (a transport is passed in).
 
-An embedding moves even if a text is merely reworded, so its distance counts only if a judge, which
-sees just the two texts, marks at least one structural change.
+A judge sees a pair of logics and nothing else: no method, agent, round or score. It is never asked
+twice about the same pair: endpoints cost money, and measuring a run again must give the same
+numbers. An embedding moves even if a text is merely reworded, so its distance counts only if a
+judge marks at least one structural change.
 
 The paper correlates the LUD of an update with the error that it saves. Here both logics of an
 update are scored on the same validation windows: different windows would compare days, not logics.
@@ -13,62 +17,328 @@ The round's own windows would not do, since there the new logic is the best of i
 that keep the text have no LUD and no gain and are left out of the correlation. With them, and with
 gains on the round's own windows, it is "significant" in three of four runs of equally good logics.
 
-Shapes: N logic pairs, T texts, D embedding size.
+Shapes: N logic pairs, T texts or tokens of the longest verdict, D embedding size, V the four
+possible verdicts, W vocabulary.
 """
 
+import dataclasses
+import functools
 import itertools
 import json
+import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from compevo_core.agents.logics import SlotLogic, read_slots
+from compevo_core.agents.prompts import clean_text, open_chat
+from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.arrays import FloatArray
-from compevo_core.errors import DataError
+from compevo_core.errors import CompEvoError, DataError
 from compevo_core.evaluation.result_rows import replace_own_rows
 from compevo_core.lm.encoder import Encoder
-from compevo_core.paper.declared import read_columns
-from compevo_core.paper.lud_judges import (
-    PROMPT_HASH,
-    Judge,
-    JudgeVerdict,
-    LogicPair,
-    judge_pairs,
-)
-from compevo_core.runtime.files import write_atomically, write_text
+from compevo_core.lm.model_sources import Transport, read_content
+from compevo_core.paper.declared import read_columns, read_declared
+from compevo_core.runtime.files import ask_once, hash_text, write_atomically, write_text
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 
-LUD_SCHEMA = read_columns("lud_of_run")
+if TYPE_CHECKING:
+    from compevo_core.lora.backbone import Backbone
 
+log = logging.getLogger(__name__)
+SYSTEM_PROMPT, USER_PROMPT = (read_declared("judge_prompt")[turn] for turn in ("system", "user"))
+LOGIC_CHARACTERS = 4000  # longest logic that a judge is shown; a longer one is cut
+LogicPair = tuple[str, str]  # an agent's logic in the round before, and its logic now
+# Identifies the prompt in result files.
+PROMPT_HASH = hash_text(f"{SYSTEM_PROMPT}\n{USER_PROMPT}")[:16]
+
+
+class JudgeReplyError(CompEvoError):
+    """A judge's answer is not the JSON object that the prompt asks for."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class JudgeVerdict:
+    """Two binary indicators of one logic pair (paper F.3); JudgeReplyError for another number."""
+
+    strategy_shift: int  # 1 if the reasoning or the choice of news changed
+    evidence_recombination: int  # 1 if causes are new or put together in another way
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            # Not isinstance: JSON's true is an int to Python, and no answer to the prompt.
+            if type(value) is not int or value not in (0, 1):
+                raise JudgeReplyError(
+                    f"{field.name} is {value!r}, not 0 or 1: the judge did not follow its prompt"
+                )
+
+    @property
+    def rius(self) -> int:
+        """The rubric score, s_1 + s_2 (appendix F.2)."""
+        return self.strategy_shift + self.evidence_recombination
+
+    def to_json(self) -> str:
+        """Return the answer as the prompt shows it."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+
+# All possible answers; ties go to the first, which claims the least.
+ANSWERS = tuple(JudgeVerdict(shift, evidence) for shift in (0, 1) for evidence in (0, 1))
+
+
+class Judge(Protocol):
+    """Gives one verdict on one logic pair."""
+
+    @property
+    def name(self) -> str:
+        """Identifies model and settings in result rows and in the cache."""
+
+    def judge(self, previous: str, current: str) -> JudgeVerdict:
+        """Return the verdict on the update from ``previous`` to ``current``."""
+
+
+def build_judge_messages(previous: str, current: str) -> list[dict[str, str]]:
+    """Return the chat of paper F.6 for one pair."""
+    # Logics are written by a model: its special tokens could end the turn and start another.
+    user = USER_PROMPT.format(
+        logic_prev=clean_text(previous, LOGIC_CHARACTERS),
+        logic_curr=clean_text(current, LOGIC_CHARACTERS),
+    )
+    return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": user}]
+
+
+def parse_verdict(reply: str) -> JudgeVerdict:
+    """Read a JSON object with exactly the two indicators; JudgeReplyError for anything else."""
+    text = reply.strip()
+    # Many models put JSON into a code fence even so: the answer is still whole.
+    if text.startswith("```") and text.endswith("```") and "\n" in text:
+        text = text[text.index("\n") : -3].strip()
+
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:  # a thousand brackets exhaust the parser's stack
+        raise JudgeReplyError(
+            f"not JSON: {reply[:200]!r}; choose a judge that answers in JSON"
+        ) from error
+
+    names = {field.name for field in dataclasses.fields(JudgeVerdict)}
+    if not isinstance(values, dict) or set(values) != names:
+        raise JudgeReplyError(
+            f"expected an object with {sorted(names)}, got {reply[:200]!r}; choose another judge"
+        )
+    return JudgeVerdict(**values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EndpointJudge:
+    """Any OpenAI-compatible chat endpoint."""
+
+    model: str  # name of the model, as the endpoint knows it
+    transport: Transport  # sends the request, with its key and retries
+
+    @property
+    def name(self) -> str:
+        """``endpoint:<model>``."""
+        return f"endpoint:{self.model}"
+
+    def judge(self, previous: str, current: str) -> JudgeVerdict:
+        """Ask once, at temperature 0; JudgeReplyError if the answer holds no verdict."""
+        # Temperature 0: the same pair gets the same verdict (paper F.5).
+        body: dict[str, Any] = {
+            "model": self.model,
+            "temperature": 0,
+            "messages": build_judge_messages(previous, current),
+            "response_format": {"type": "json_object"},
+        }
+        answer = self.transport(body)
+        reply = read_content(answer, self.name, JudgeReplyError)
+
+        # A refusal comes as null, tool calls as a list: neither is a verdict.
+        if not isinstance(reply, str):
+            raise JudgeReplyError(
+                f"{self.name}: the message holds no text (a refusal?): {str(answer)[:200]!r}"
+            )
+        return parse_verdict(reply)
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalJudge:
+    """A run's own frozen backbone, without adapters, loaded at the first question.
+
+    It picks the likeliest of the four answers, so it always replies. A small model leans towards
+    one answer for every pair (the prompt shows one): report its agreement with a second judge next
+    to any LUD made with it.
+    """
+
+    config: BackboneConfig  # the backbone section of the run's configuration
+
+    @property
+    def name(self) -> str:
+        """``local:<model>/<dtype>``."""
+        return f"local:{self.config.name_or_path}/{self.config.dtype}"
+
+    @functools.cached_property
+    def backbone(self) -> "Backbone":
+        """The model and its tokenizer."""
+        # Loading takes gigabytes; a second measurement finds every verdict in the cache.
+        from compevo_core.lm.backbone import load_backbone
+
+        return load_backbone(self.config)
+
+    def judge(self, previous: str, current: str) -> JudgeVerdict:
+        """Return the likeliest of the four answers; DataError if the pair exceeds the context."""
+        scores = self.log_likelihoods(previous, current)
+        return max(ANSWERS, key=lambda verdict: scores[verdict])
+
+    def log_likelihoods(self, previous: str, current: str) -> dict[JudgeVerdict, float]:
+        """Return the summed log-probability of every answer's tokens after the prompt, in nats."""
+        import torch
+
+        model, tokenizer = self.backbone.model, self.backbone.tokenizer
+        system, user = (turn["content"] for turn in build_judge_messages(previous, current))
+        # A template has written the special tokens already.
+        prompt_ids = tokenizer(
+            open_chat(system, user, tokenizer, gap="\n\n"),
+            add_special_tokens=not getattr(tokenizer, "chat_template", None),
+        )["input_ids"]
+        answer_ids = [
+            tokenizer(answer.to_json(), add_special_tokens=False)["input_ids"] for answer in ANSWERS
+        ]
+        longest = max(map(len, answer_ids))
+        room = getattr(model.config, "max_position_embeddings", None)
+        if room is not None and (n_tokens := len(prompt_ids) + longest) > room:
+            raise DataError(
+                f"{self.name}: a pair needs {n_tokens} tokens, the model holds {room}: "
+                "choose a judge with a longer context"
+            )
+
+        # Padding is to the right of every scored token, so that a causal model never sees it.
+        device = model.device
+        answers_VT = torch.tensor(
+            [ids + [0] * (longest - len(ids)) for ids in answer_ids], device=device
+        )
+        is_scored_VT = torch.tensor(
+            [[1.0] * len(ids) + [0.0] * (longest - len(ids)) for ids in answer_ids], device=device
+        )
+
+        with torch.no_grad():
+            # The prompt is read once; its cache is shared by the four answers.
+            prompt = model(
+                torch.tensor([prompt_ids], device=device), use_cache=True, logits_to_keep=1
+            )
+            cache = prompt.past_key_values
+            cache.batch_repeat_interleave(len(ANSWERS))
+            rest = model(answers_VT[:, :-1], past_key_values=cache, use_cache=True)
+
+        # The prompt's last position predicts the first token, each answer token the next one.
+        first_V1W = prompt.logits[:, -1:].expand(len(ANSWERS), -1, -1)
+        logits_VTW = torch.cat([first_V1W, rest.logits], dim=1).float()
+        picked_VT = logits_VTW.log_softmax(-1).gather(-1, answers_VT[..., None]).squeeze(-1)
+        return dict(zip(ANSWERS, (picked_VT * is_scored_VT).sum(-1).tolist(), strict=True))
+
+
+class SlotJudge:
+    """Compares two logics with slots by rule: which slots changed (the rubric of appendix F).
+
+    Such a logic states which news it looks for and what they would mean, so no opinion is needed.
+    Comparing a language model with a rule shows whether the model follows the rubric at all.
+
+    The strategy shifts with a topic, the region, the time of day or the sign. Another verb is a
+    rewording. Evidence is recombined by a topic that the logic did not name before; one that is
+    dropped adds nothing.
+    """
+
+    name = "rule:slots"
+
+    def judge(self, previous: str, current: str) -> JudgeVerdict:
+        """Return the verdict on an update; JudgeReplyError if a logic is free text."""
+        before, after = _read_slots(previous), _read_slots(current)
+        return JudgeVerdict(
+            strategy_shift=int(before[1:] != after[1:]),
+            evidence_recombination=int(not set(after.topics) <= set(before.topics)),
+        )
+
+
+def _read_slots(logic: str) -> SlotLogic:
+    slots = read_slots(logic)
+    if slots is None:
+        raise JudgeReplyError(
+            f"no slots in {logic[:80]!r}: a logic in free text needs a language model as judge"
+        )
+    return slots
+
+
+def hash_question(name: str, previous: str, current: str) -> str:
+    """Return a judge's name and the sha256 of the exact messages that it gets."""
+    # The messages, not the two logics: an old verdict is no answer to a new prompt.
+    messages = json.dumps(build_judge_messages(previous, current), sort_keys=True)
+    return f"{name} {hash_text(messages)}"
+
+
+def judge_pairs(judge: Judge, pairs: Sequence[LogicPair], cache: Path) -> list[JudgeVerdict | None]:
+    """Return verdicts for (previous, current) pairs, in order; DataError if the cache is torn.
+
+    ``cache`` is the file of a run's verdicts: what it holds is not asked again. A reply that is not
+    a verdict gives None, which the caller counts; its pair is asked again the next time. Any other
+    error ends the work, and the verdicts before it are stored.
+    """
+    by_question = {hash_question(judge.name, *pair): pair for pair in pairs}
+
+    def ask(questions: list[str]) -> list[dict[str, int] | None]:
+        (question,) = questions
+        try:
+            return [dataclasses.asdict(judge.judge(*by_question[question]))]
+        except JudgeReplyError as error:
+            log.warning("%s gave no verdict, which is counted: %s", judge.name, error)
+            return [None]
+
+    answers = ask_once(cache, by_question, ask)
+    try:
+        known = {key: value and parse_verdict(json.dumps(value)) for key, value in answers.items()}
+    except JudgeReplyError as error:
+        raise DataError(f"{cache}: {error}; delete it, and its pairs are judged again") from error
+    return [known[hash_question(judge.name, *pair)] for pair in pairs]
+
+
+def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judge]:
+    """Return every judge that a run can have: its backbone, the rule for slots, the endpoint.
+
+    With two judges their agreement can be measured (Cohen's kappa).
+    """
+    # Agents that read with a ridge have no backbone that could judge them.
+    has_backbone = config.forecast.decoder != "linear"
+    judges: list[Judge] = [LocalJudge(config.backbone)] if has_backbone else []
+    if config.evolution.form == "slots":
+        judges.append(SlotJudge())
+    if endpoint is not None:
+        judges.append(endpoint)
+    return judges
+
+
+LUD_SCHEMA = read_columns("lud_of_run")
 REGIMES = ("low", "medium", "high")
 # The paper prints regime averages 0.09, 0.44 and 0.76 but no edges; these are the midpoints.
 REGIME_EDGES = (0.265, 0.60)
 GAIN_SCHEMA = read_columns("lud_gains")
-
 DEFAULT_PAIRS = 8  # updates of an agent that a judge sees, unless another number is asked for
-
 Logics = Sequence[Sequence[str]]  # logics by round and agent
-
 JUDGES, GAINS = "judges", "gains"
 WINDOWS = "validation"  # that gains are measured on; older rows have the reward windows
 CHANGED_UPDATES = "changed"
-
 LUD_RESULT_SCHEMA = read_columns("lud")
-
 Vectors = Mapping[str, FloatArray]  # embeddings (D,) by text
-
 JudgePairs = Callable[[list[LogicPair]], Sequence[JudgeVerdict | None]]
-
+# Returns the rewards (A, 2) of each agent's old and new logic on windows that chose neither, while
+# all agents use the logics of the first argument (``CompEvoForecaster.score_logics``).
 ScoreLogics = Callable[[Sequence[str], Sequence[LogicPair]], FloatArray]
-"""Returns the rewards (A, 2) of each agent's old and new logic on windows that chose neither, while
-all agents use the logics of the first argument (``CompEvoForecaster.score_logics``)."""
 
 
 def embed_texts(texts: Iterable[str], encoder: Encoder) -> dict[str, FloatArray]:
@@ -146,7 +416,7 @@ def build_lud_table(
         verdict = (JudgeVerdict(0, 0) if unchanged else next(answers)) if judged else None
         if verdict is not None:
             lud = float(logic_update_degree(delta, verdict.rius))
-            rows[-1] |= asdict(verdict) | {"rius": verdict.rius, "lud": lud}
+            rows[-1] |= dataclasses.asdict(verdict) | {"rius": verdict.rius, "lud": lud}
     return pl.DataFrame(rows, schema=LUD_SCHEMA)
 
 
@@ -281,7 +551,7 @@ def measure_lud(
         build_lud_table(
             logics,
             vectors,
-            partial(judge_pairs, judge, cache=folder.verdicts_file),
+            functools.partial(judge_pairs, judge, cache=folder.verdicts_file),
             judged_rounds=judged_rounds,
         ).filter(pl.col("round").is_in(updates))
         for judge in judges
@@ -383,8 +653,8 @@ def _summarize_judge(
     }
 
 
-def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
-    """Return the rows of a run from the content of its ``lud.json``."""
+def write_lud_rows(results: Path, summary: Mapping[str, Any], dataset: str) -> Path:
+    """Write the rows of ``lud.json`` to ``lud-<dataset>.csv``, in place of its model's."""
     facts = {
         "dataset": dataset,
         "windows": WINDOWS,
@@ -415,13 +685,9 @@ def tabulate_lud(summary: Mapping[str, Any], dataset: str) -> pl.DataFrame:
         }
         rows.append(of_judge | {"subject": CHANGED_UPDATES} | overall)
 
-    return pl.DataFrame([row | facts for row in rows], schema=LUD_RESULT_SCHEMA)
-
-
-def write_lud_rows(results: Path, summary: Mapping[str, Any], dataset: str) -> Path:
-    """Write the rows of a run to ``lud-<dataset>.csv``; they replace the rows of its model."""
     path = results / f"lud-{dataset}.csv"
-    replace_own_rows(path, tabulate_lud(summary, dataset), ["artifact_hash"])
+    frame = pl.DataFrame([row | facts for row in rows], schema=LUD_RESULT_SCHEMA)
+    replace_own_rows(path, frame, ["artifact_hash"])
     return path
 
 

@@ -1,24 +1,28 @@
 """The table of methods that ``compevo paper benchmark`` and its assets run, and running one.
 
-What belongs here: every method by its name, and running one with one seed, from its learning rate
-to its rows. What does not: the contract of a method (``paper.method``) or its code. A module of
-methods has ``fit_method`` and, where rows name settings, ``configure_method``. It is imported when
-one of them is called: the command line lists methods without torch. Every seed of a method has the
-learning rate that seed 0 chose, wherever it runs.
+What belongs here: the inputs of a fit, what is known of a method before it, every method by its
+name, and running one with one seed, from its learning rate to its rows. What does not: budgets
+(``paper.declared``), a method's code. A module of methods has ``fit_method`` and, where rows name
+settings, ``configure_method``. It is imported when one of them is called: the command line lists
+methods without torch. If a fitted method has ``facts`` (``baselines.base``), its rows carry them;
+if it has ``count_answers()``, they carry the share of answers that could not be read. A fit gets no
+test window. Every seed of a method has the learning rate that seed 0 chose, wherever it runs.
 """
 
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from compevo_core.baselines import BASELINES, fit_baseline, is_applicable
+from compevo_core.baselines import BASELINES, FitBaseline, fit_baseline, is_applicable
+from compevo_core.baselines.base import ViewForecaster
 from compevo_core.baselines.smoothing import Theta
 from compevo_core.baselines.zero_shot import PREFIX, ZeroShot, is_zero_shot, short_name
-from compevo_core.config.run import SYSTEM_SETTINGS
+from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, NonFiniteLoss
@@ -29,15 +33,12 @@ from compevo_core.evaluation.baseline_scores import (
 )
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.paper.declared import Budget
-from compevo_core.paper.method import CHEAP_SEEDS, LANGUAGE_MODEL_SEEDS, FitInputs, Method
 from compevo_core.paper.paper_windows import LastWeek, TrainLookUp
+from compevo_core.training.round_record import RoundRecord
 
 log = logging.getLogger(__name__)
-
 EXPERIMENT = "test"  # what rows say under ``experiment``, as in all tests on ordinary splits
-
 ALL = "all"
-
 # Named here as well, since torch takes seconds to import and the command line lists methods.
 NETWORK_NAMES = (
     "dlinear",
@@ -48,6 +49,67 @@ NETWORK_NAMES = (
     "gpt4ts",
     "gpt4ts-no-lm",
 )
+
+
+Family = Literal["numeric", "zero-shot", "news-aware", "agents"]
+CHEAP_SEEDS = 5
+LANGUAGE_MODEL_SEEDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlan:
+    """How to run the training of a method that leaves a run folder."""
+
+    folder: Path  # the run folder; an interrupted training is resumed, a finished one is loaded
+    # Fits numeric priors; if shared, it reuses the fits of the previous system
+    fit: FitBaseline = fit_baseline
+    on_round: Callable[[RoundRecord], None] | None = None  # called with the record of every update
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitInputs:
+    """What a method is fitted with."""
+
+    train: WindowSet  # windows of the train split
+    val: WindowSet  # windows of the validation split, for every choice
+    seed: int  # seed of every draw
+    budget: Budget  # what the fit may spend
+    # The learning rate of the budget that validation chose
+    learning_rate: float = 1e-3
+    # Articles that windows of all splits name, each known before the window that names it; None for
+    # methods that read none
+    news: NewsPool | None = None
+    # For methods with :attr:`Method.leaves_run`; None: a folder that is removed afterwards
+    training: TrainingPlan | None = None
+
+    def require_news(self, method: str) -> NewsPool:
+        """Return the articles that a method reads; ConfigError if the fit was given none."""
+        if self.news is None:
+            raise ConfigError(f"{method} reads news, and none was given: pass FitInputs.news")
+        return self.news
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One method of the comparison."""
+
+    name: str  # its name in rows and on the command line
+    family: Family  # the part of the paper's table that it belongs to
+    fit: Callable[[FitInputs], ViewForecaster]  # fits it; heavy libraries are imported in there
+    # Whether validation chooses one of the budget's learning rates; what is fitted has a ``report``
+    is_tuned: bool = False
+    seeds: int = CHEAP_SEEDS  # how many seeds its rows have; 1 where nothing is random
+    has_budget: bool = True  # whether the budget changes its rows
+    reads_news: bool = False  # whether a fit needs ``FitInputs.news``
+    # Settings of a fit, for a method whose rows name them by hash
+    configure: Callable[[FitInputs], RunConfig] | None = None
+    # Whether its fit is a training in a run folder, by the settings of ``configure``
+    leaves_run: bool = False
+    # Whether it can forecast all of some windows; a table leaves it out otherwise
+    is_applicable: Callable[[WindowSet], bool] = lambda _: True
+    # Number of the latest validation windows whose errors make its quantiles; None: all. For a
+    # method that takes seconds per window
+    known_windows: int | None = None
 
 
 def _call(module: str, function: str, name: str, inputs: FitInputs) -> Any:  # noqa: ANN401
@@ -106,7 +168,7 @@ def _list_with_language_model() -> Iterator[Method]:
         )
 
     # Forecasts in text take some 17 seconds each on a processor core.
-    yield make("news2forecast", "news-aware", "news2forecast", known_windows=24)
+    yield make("news2forecast", "news-aware", "fine_tuned", known_windows=24)
     # The control reads only the times of the news, which are checked as for its twin.
     for name in ("gpt4mts", "gpt4mts-no-news"):
         yield make(name, "news-aware", "text_networks", is_tuned=True)
@@ -116,10 +178,10 @@ def _list_with_language_model() -> Iterator[Method]:
         yield make(name, "agents", "agent_systems", leaves_run=True)
     # Half a second for each window.
     for form in ("", "-mended", "-swapped"):
-        yield make(f"as-published{form}", "agents", "as_published", known_windows=24)
+        yield make(f"as-published{form}", "agents", "fine_tuned", known_windows=24)
     for form in ("", "-plain", "-swapped"):
         name = f"as-written{form}"
-        yield make(name, "agents", "as_published", leaves_run=True, known_windows=24)
+        yield make(name, "agents", "fine_tuned", leaves_run=True, known_windows=24)
 
 
 METHODS: dict[str, Method] = {

@@ -3,7 +3,7 @@
 What belongs here: the readings of a trained population, effects by series and by days declared on
 train, their rows, and the rows of the numeric audit for data sets without a population. What does
 not: that audit and its power (``evaluation.news_audit``), how windows are changed
-(``paper.news_changes``), wording (``paper.report.evidence_tables``). A gain over no news is not a
+(``paper.changes``), wording (``paper.report.evidence_tables``). A gain over no news is not a
 proof of reading, as any text may steady a forecast: own news must also beat another day's.
 
 Shapes: N windows, M articles, S signals.
@@ -34,45 +34,35 @@ from compevo_core.evaluation.scopes import Scope, select_scopes
 from compevo_core.evaluation.scoring import forecast_scopes
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.lm.encoder import load_encoder
+from compevo_core.paper.changes import IRRELEVANT, NONE, OWN, SWAPPED, Relevance, change_news
 from compevo_core.paper.declared import read_columns
-from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED, Relevance, change_news
 from compevo_core.training.training_data import join_for_refit
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
 
 READINGS = (OWN, NONE, SWAPPED, IRRELEVANT)
-
+# Kinds of groups that effects are given for; days are declared on train only. What an agent read
+# about is one more kind, such as "agent 0".
 ALL, SERIES, DECLARED, MOVED = "all", "series", "declared", "moved"
-"""Kinds of groups that effects are given for; days are declared on train only. What an agent read
-about is one more kind, such as "agent 0"."""
-
 MOST, REST = "most", "rest"
+# Share of the windows: those whose forecasts move most with their news, chosen without truth.
 MOST_SHARE = 1 / 4
-"""Share of the windows: those whose forecasts move most with their news, chosen without truth."""
-
 SIGNALS = (*TOPICS, "more news than usual")
 ANY = "any signal"
-
 FEWEST_WINDOWS = 10  # smaller groups are left out: an interval would mean nothing
 MOST_SERIES = 12  # effects by series are given for at most this many, as a reader compares them
-
 AUDIT_SCHEMA = read_columns("audit")
-
+# Older news has already acted on the input; the span over which the usual number is the mean.
 FRESH, USUAL = timedelta(days=1), timedelta(days=28)
-"""Older news has already acted on the input; the span over which the usual number is the mean."""
 RARE = 0.9  # share of the train windows with fresh news in which a signal does not count yet
 FEWEST_FRESH = 16
-
+# Forecasts of a scope's windows with the candidates that they have.
 Forecast = Callable[[Scope], Prediction]
-"""Forecasts of a scope's windows with the candidates that they have."""
-
 Facts = Mapping[str, Any]  # what the rows say about the forecaster, by column
-
 Errors = Mapping[str, FloatArray]  # errors (N,) by what was read
-
+# Kind and name of a group of windows, and which of all windows (N,) it contains.
 Group = tuple[str, str, BoolArray]
-"""Kind and name of a group of windows, and which of all windows (N,) it contains."""
 
 
 class NewsSignals:

@@ -35,9 +35,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from compevo_core.evaluation.leakage import find_overlapping_targets
 
-RegionDay = tuple[str, date]
-"""A region and the day of the 48 targets, by the clock of the set."""
-
+RegionDay = tuple[str, date]  # a region and the day of the 48 targets, by the clock of the set
 _TEST = "test"
 _DAYS = 366 + 365  # more than any set has
 _LAST_WEEK = f"{PAST}_lag7"

@@ -1,19 +1,35 @@
-"""Worlds in which news is known to matter: effects planted on real windows (a positive control).
+"""News that is known to matter: effects planted on real windows, and real text of the target day.
 
 What belongs here: which topics move the target and by how much, windows and articles of such a
-world, the columns of its result rows. What does not: the words of its headlines
-(``planted_news.toml``), training in it and evaluating the forecasts (``paper.control``).
+world; turning files of an archive into windows and their articles; the columns of the result rows.
+What does not: the words of planted headlines (``planted_news.toml``), training and scoring
+(``paper.control``).
 
-The targets of a window are shifted for the whole day by the topics that act on it; the inputs stay
-as they were. So only its articles reveal the effect, and nothing else that a model sees does.
+The targets of a planted window are shifted for the whole day by the topics that act on it; the
+inputs stay as they were. So only its articles reveal the effect, and nothing else that a model sees
+does (a positive control).
+
+Of the real text, ``weather`` is PERFECT FORESIGHT: its captions were made from the very day that is
+forecast. They are stamped an hour before the origin, so that a window may read them, and every row
+says so. It shows whether words are read, never what a forecaster would have known. The worded
+forecasts of ``demand`` were public: they are the newest that were collected before the origin.
+``ireland`` has words of the day's news titles, for which a gain was published. ``ireland-earlier``
+has the words of 35 days earlier as a control: a gain that they give, too, is not due to news.
+``toy`` is a made-up sine whose changes of period are announced in words.
 
 Shapes: N windows, H horizon.
 """
 
+import csv
+import gzip
+import json
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, TextIO, cast
 
 import numpy as np
 import polars as pl
@@ -21,51 +37,46 @@ import polars as pl
 from compevo_core.agents.logics import TOPICS, list_regions
 from compevo_core.baselines import fit_baseline
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.build import build_windows
+from compevo_core.data.calendar import Place
+from compevo_core.data.datasets import DatasetSpec, Span
 from compevo_core.data.news import derive_article_id
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.schemas import ARTICLE_SCHEMA
+from compevo_core.data.schemas import ARTICLE_SCHEMA, SERIES_SCHEMA
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.lm.encoder import Encoder
+from compevo_core.paper.changes import NONE, SWAPPED
 from compevo_core.paper.declared import read_columns, read_declared
-from compevo_core.paper.news_changes import NONE, SWAPPED
 
 _TEXTS = read_declared("planted_news")
+# Headlines by topic, in the words of a newspaper; the article about a place names it.
 HEADLINES: Mapping[str, Sequence[str]] = _TEXTS["headlines"]
-"""Headlines by topic, in the words of a newspaper; the article about a place names it."""
-
 DISTRACTORS: Sequence[str] = _TEXTS["distractors"]  # headlines of no topic that a logic can name
-
+# Topics that a logic can name in a world of a hundred; their news mentions nothing else.
 MORE_TOPICS: tuple[str, ...] = tuple(_TEXTS["more_topics"])
-"""Topics that a logic can name in a world of a hundred; their news mentions nothing else."""
-
 EVOLVED = "evolved"
 BEST_AGENT = "best-agent"
 PRIOR = "prior"
+# Arms that read all articles without choice: their sum by a single generalist, or their mean.
 SUM, MEAN = "all-articles", "all-articles-mean"
-"""Arms that read all articles without choice: their sum by a single generalist, or their mean."""
-
+# Effects of one acting topic, in standard deviations of a calendar ridge's errors.
 EFFECTS = (0.0, 0.5, 1.0, 2.0, 4.0)
-"""Effects of one acting topic, in standard deviations of a calendar ridge's errors."""
-
+# What the evolved population is given in place of its own news, by the name of the arm.
 AFTER_TRAINING = {"no-news": NONE, "swapped-news": SWAPPED}
-"""What the evolved population is given in place of its own news, by the name of the arm."""
-
 CONTROL_SCHEMA = read_columns("control")
-
 # Of the whole population; an arm may have fewer agents, or one more.
 SPECIALISTS_SCHEMA = {"agents": pl.Int64(), **CONTROL_SCHEMA}
-
 ROUNDS_SCHEMA = read_columns("control_rounds")
 
 
+# Topics that act, and the direction in which they do.
 SIGNS, EVENTS, NICHES = (_TEXTS["signs"][kind] for kind in ("two", "events", "niches"))
-"""Topics that act, and the direction in which they do."""
-
+# The first five of them, each with the only series that it moves if every region has its own.
 HOMES: Mapping[str, str] = dict(zip(NICHES, ("NSW1", "QLD1", "SA1", "TAS1", "VIC1"), strict=False))
-"""The first five of them, each with the only series that it moves if every region has its own."""
-
 _FORTY = (*TOPICS, *MORE_TOPICS[:30])
 
+# Worlds by name: what sets each apart from :class:`PlantedNews` as it is.
 WORLDS: Mapping[str, Mapping[str, Any]] = {
     "plain": {},
     "regional": {"is_regional": True},
@@ -89,10 +100,9 @@ WORLDS: Mapping[str, Mapping[str, Any]] = {
         "share": 0.3,
     },
 }
-"""Worlds by name: what sets each apart from :class:`PlantedNews` as it is."""
 
+# Time between an article's availability and the origin of the windows that may read it.
 _LEAD = timedelta(hours=6)
-"""Time between an article's availability and the origin of the windows that may read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,3 +273,266 @@ def make_pool(
     row_of = {title: row for row, title in enumerate(unique)}
     embeddings = encoder.encode(unique)[[row_of[title] for title in titles]]
     return NewsPool(frame, embeddings, encoder.name)
+
+
+WEATHER, DEMAND = "weather", "demand"
+IRELAND, IRELAND_EARLIER = "ireland", "ireland-earlier"
+TOY = "toy"
+_DECLARED = read_declared("worded_data")
+# Worded data by name, and the built data set whose windows they are given; "" for none.
+TEXTS = {name: declared.get("dataset", "") for name, declared in _DECLARED.items()}
+TEXT_SCHEMA = read_columns("text")
+
+
+def cut_windows(name: str) -> DatasetSpec:
+    """Return how windows are cut from the files of some worded data themselves."""
+    declared = dict(_DECLARED[name]["windows"])
+    series, step = tuple(declared.pop("series")), timedelta(minutes=declared.pop("step_minutes"))
+    spans = tuple(
+        Span(split=split, series_pattern=series[0], first_day=first, last_day=last)
+        for split, (first, last) in declared.pop("days").items()
+    )
+    place = Place(**declared.pop("place"))
+    return DatasetSpec(
+        step=step, series=(series,), places={}, default_place=place, spans=spans, **declared
+    )
+
+
+_HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
+_WEATHER, _IRELAND, _TOY = map(cut_windows, (WEATHER, IRELAND, TOY))
+_PARTS = {0: "At night", 6: "In the morning", 12: "In the afternoon", 18: "In the evening"}
+_OPENING = re.compile(r"It's .*\bday\b")  # "It's the morning of a day in January."
+_SENTENCE_END = re.compile(r"(?<=\.)\s+")
+_WORDS_OF_DAY = 40  # most frequent first; a title of 150 words would be cut by the encoder
+_EARLIER = timedelta(days=35)  # as published: weekdays agree, and it is no longer news
+_STEADY = "goes as a steady sine wave"  # what is written where nothing changes
+_FIRST_DAYS = {"val": date(2026, 1, 25), "test": date(2026, 2, 19)}
+_MARKET_OFFSET = timedelta(hours=10)
+# Titles by entity and origin, each with when it was known.
+Titles = Mapping[tuple[str, datetime], Sequence[tuple[str, datetime]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordedData:
+    """Windows, what they may read, and how it is to be read."""
+
+    windows: WindowSet  # with their articles as candidates
+    news: NewsPool  # the articles
+    foresight: bool  # whether the articles were made from the target days
+    # Logics that a person would write, by name
+    logics: Mapping[str, str] = field(default_factory=dict)
+    # Settings of a training that belong to these data
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    # Splits that are scored, in the order of time; the last is test
+    scored: Sequence[str] = ("test",)
+    # Days of a split after which everything is fitted again on all that has ended; 0 fits once, on
+    # train
+    refit_days: int = 0
+    trains: bool = True  # whether there are enough windows to train a population
+
+
+def read_worded_data(
+    name: str, archive: Path, encoder: Encoder, windows: WindowSet | None = None
+) -> WordedData:
+    """Read worded data by name; ``windows`` come from the built data set that they need.
+
+    ConfigError for an unknown name, or if windows are missing; SourceAbsent if the archive lacks
+    the files.
+    """
+    if name not in TEXTS or (TEXTS[name] and windows is None):
+        raise ConfigError(f"no worded data {name!r}; known: {', '.join(TEXTS)}, with their windows")
+    declared = _DECLARED[name]
+    folder = archive / declared["folder"]
+    if not folder.is_dir():
+        raise SourceAbsent(f"{archive} has no folder {folder.name}: name an archive that holds it")
+
+    source = name
+    options: dict[str, Any] = {"foresight": False, "trains": False}
+    if TEXTS[name] and windows is not None:
+        windows = _strip_weather(windows)
+        titles, source = _read_forecasts(folder), "worded-forecasts"
+        options |= {"scored": ("val", "test"), "refit_days": 7}
+    elif name == TOY:
+        values, titles = _read_sine(folder)
+        windows = build_windows(_TOY, _make_series(_TOY, "1", values))
+    elif name == WEATHER:
+        windows = build_windows(_WEATHER, _read_temperatures(folder))
+        titles, source = _read_captions(folder), "captions"
+        options = {"foresight": True, **{key: declared[key] for key in ("logics", "settings")}}
+    else:
+        windows = build_windows(replace(_IRELAND, name=name), _read_load(folder))
+        titles = _read_news_words(folder, _EARLIER if name == IRELAND_EARLIER else timedelta(0))
+        # With one article per day a logic has nothing to choose, so nothing is trained.
+        options |= {"scored": ("val", "test"), "refit_days": 28}
+
+    given, news = _give_articles(windows, titles, encoder, source)
+    return WordedData(windows=given, news=news, **options)
+
+
+def _read_temperatures(folder: Path) -> pl.DataFrame:
+    """Return half-hours; a stamp of xx:20 or xx:50 counts for the half-hour around it."""
+    values: dict[datetime, float] = {}
+    first, *_, last = _WEATHER.spans
+    for year in range(first.first_day.year, last.last_day.year + 1):
+        for row in csv.DictReader(_open(folder / f"hourly_weather_raw_{year}.csv.gz")):
+            if degrees := re.fullmatch(r"(-?\d+)°C", row["temp"]):
+                start = _parse_stamp(row["time"])
+                half_hour = start.replace(minute=start.minute // 30 * 30)
+                values.setdefault(half_hour, float(degrees[1]))
+    return _make_series(_WEATHER, "°C", values)
+
+
+def _read_load(folder: Path) -> pl.DataFrame:
+    """Return half-hours; when clocks go back a stamp occurs twice, and the first one counts."""
+    values: dict[datetime, float] = {}
+    for row in csv.DictReader(_open(folder / "NIEload.csv.gz")):
+        if row["Load"]:
+            start = datetime.fromisoformat(row["Date"]).replace(tzinfo=UTC)
+            values.setdefault(start, float(row["Load"]))
+    return _make_series(_IRELAND, "MW", values)
+
+
+def _read_sine(folder: Path) -> tuple[dict[datetime, float], Titles]:
+    """Return the days, and for the day after each the announced change of the period."""
+    values: dict[datetime, float] = {}
+    titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
+    for row in csv.DictReader(_open(folder / "toydata_with_text.csv.gz"), delimiter="|"):
+        start = datetime.fromisoformat(row["date"]).replace(tzinfo=UTC)
+        values[start] = float(row["Channel 1"])
+        if _STEADY not in row["text"]:
+            end = start + timedelta(days=1)
+            titles["the sine", end] = [(row["text"], end - _MINUTE)]
+    return values, titles
+
+
+def _make_series(spec: DatasetSpec, unit: str, values: Mapping[datetime, float]) -> pl.DataFrame:
+    shared = {
+        "series_id": spec.series[0][0],
+        "variable": spec.variable,
+        "unit": unit,
+        "flag": "observed",
+        "source": f"archive:{spec.name}",
+    }
+
+    rows = [
+        shared | {"start_utc": start, "value": value, "fetched_at": start + _HOUR}
+        for start, value in sorted(values.items())
+    ]
+    return pl.DataFrame(rows, schema=SERIES_SCHEMA)
+
+
+def _read_news_words(folder: Path, age: timedelta) -> Titles:
+    """Return one title for each day: stems of the most frequent words in the day's news titles.
+
+    It is for the next day, or ``age`` later.
+    """
+    titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
+    for row in csv.DictReader(_open(folder / "WordFreqDf_titles.csv.gz")):
+        day = datetime.strptime(row.pop("Date"), "%Y/%m/%d").replace(tzinfo=UTC)
+        counts = {word: int(count) for word, count in row.items() if word.isalpha()}
+        named = [word for word, count in counts.items() if count]
+        words = sorted(named, key=lambda word: (-counts[word], word))[:_WORDS_OF_DAY]
+
+        # All titles of a day were out when it ended.
+        end = day + timedelta(days=1)
+        titles["Northern Ireland", end + age] = [(" ".join(words), end - _MINUTE)]
+    return titles
+
+
+def _read_captions(folder: Path) -> Titles:
+    """Return the sentences of each day, each with its part of the day.
+
+    The first sentence of a part only names it, and is left out; of 51,000 sentences 8 have a hash
+    that the table lacks.
+    """
+    sentence_of = {
+        name: text.strip() for text, name in json.load(_open(folder / "hashtable.json.gz")).items()
+    }
+    titles: defaultdict[tuple[str, datetime], list[tuple[str, datetime]]] = defaultdict(list)
+    for stamp, names in json.load(_open(folder / "wm_messages_v1.json.gz")).items():
+        start = _parse_stamp(stamp)
+        origin = start.replace(hour=0)
+        sentences = [sentence_of[name] for name in names if name in sentence_of]
+        titles["Jena", origin] += [
+            (f"{_PARTS[start.hour]}: {text}", origin - _HOUR)
+            for text in sentences
+            if not _OPENING.match(text)
+        ]
+    return titles
+
+
+def _read_forecasts(folder: Path) -> Titles:
+    """Return the newest forecast of each region and day as sentences, its numbers first."""
+    newest: dict[tuple[str, datetime], tuple[datetime, Mapping[str, str]]] = {}
+    for row in csv.DictReader(_open(folder / "worded_forecasts.csv.gz")):
+        origin = datetime.fromisoformat(row["day"]).replace(tzinfo=UTC) - _MARKET_OFFSET
+        # Never by "one day ahead": under this key there can be a forecast of the day itself.
+        known = datetime.fromisoformat(row["known_at"]).astimezone(UTC)
+        key = row["region"], origin
+        if row["temp_max_c"] and known < origin and (key not in newest or newest[key][0] < known):
+            newest[key] = known, row
+
+    titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
+    for key, (known, of_day) in newest.items():
+        lowest = f"Minimum {of_day['temp_min_c']}, maximum" if of_day["temp_min_c"] else "Maximum"
+        # One word next to each number: a ridge reads no more than 32 of them by region.
+        numbers = f"{lowest} {of_day['temp_max_c']}, chance of rain {of_day['rain_chance']}."
+        # The effect of a degree changes with the season, the effect of a warmer day less so.
+        _, before = newest.get((key[0], key[1] - timedelta(days=1)), (known, {}))
+        changes = [
+            f"{word} {float(of_day[column]) - float(before[column]):g}"
+            for word, column in (("lowest", "temp_min_c"), ("highest", "temp_max_c"))
+            if before.get(column) and of_day[column]
+        ]
+        changed = [f"Change from the day before: {', '.join(changes)}."] if changes else []
+        text = f"{of_day['precis']} {of_day['forecast']}".strip()
+        sentences = [numbers, *changed, *(part for part in _SENTENCE_END.split(text) if part)]
+        titles[key] = [(sentence, known) for sentence in sentences]
+    return titles
+
+
+def _strip_weather(windows: WindowSet) -> WindowSet:
+    """Return windows that know the demand of the day before and no weather at all."""
+
+    def choose_split(day: date) -> str:
+        begun = [split for split, first in _FIRST_DAYS.items() if first <= day]
+        return begun[-1] if begun else "train"
+
+    return windows.with_windows(
+        window.change_view(
+            split=choose_split(window.view.calendar.target_date),
+            fold=-1,
+            subsets=(),
+            covariates={},
+            step_covariates={},
+            published=None,
+        )
+        for window in windows
+        if not window.view.unknown_steps
+    )
+
+
+def _give_articles(
+    windows: WindowSet, titles: Titles, encoder: Encoder, source: str
+) -> tuple[WindowSet, NewsPool]:
+    """Give each window the articles of its entity and origin."""
+    rows = []
+    ids_of: defaultdict[tuple[str, datetime], list[str]] = defaultdict(list)
+    for (entity, origin), of_window in sorted(titles.items()):
+        for number, (title, known) in enumerate(of_window):
+            address = f"https://{source}.example/{origin:%Y%m%d}/{entity}/{number}"
+            rows.append((derive_article_id(address), address, title, known))
+            ids_of[entity, origin].append(rows[-1][0])
+    changed = [
+        window.change_view(candidate_ids=tuple(ids_of[window.view.entity, window.view.origin_utc]))
+        for window in windows
+    ]
+    return windows.with_windows(changed), make_pool(rows, encoder, source)
+
+
+def _parse_stamp(text: str) -> datetime:
+    return datetime.strptime(text, "%Y%m%d%H%M").replace(tzinfo=UTC)
+
+
+def _open(path: Path) -> TextIO:
+    return cast(TextIO, gzip.open(path, "rt", encoding="utf-8"))

@@ -2,7 +2,7 @@
 
 What belongs here: losses, rewards, news and distances of logics by round; the last logic of every
 agent and whether its reward still changed; the two files of a data set. What does not: judges of
-updates (``paper.lud_judges``), smoothing, wording and plots (``report``).
+updates (``paper.lud``), smoothing, wording and plots (``report``).
 
 A round has one row for the population, whose ``agent`` is empty, and one for each agent.
 
@@ -36,22 +36,15 @@ from compevo_core.training.diagnostics import as_finite_array
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 
+# Rows that agree in these belong to the same run of a method.
 RUN = ("dataset", "method", "budget", "seed")
-"""Rows that agree in these belong to the same run of a method."""
-
 TRACE_SCHEMA = read_columns("run") | read_columns("traces")
-
 DIGITS = 6  # significant digits of measurements: more would be rounding noise
-
 TOPIC_SEPARATOR = "; "
-
 LOGIC_SCHEMA = read_columns("run") | read_columns("logics")
-
 _COMPONENTS = ("x", "y", "z")
 _PLACE_DECIMALS = 4  # machines agree on these
-
 MIN_ROUNDS = 32  # in a shorter run, the last half is too short for an interval
-
 _SAMPLES = 400
 _TAIL = (1 - 0.95) / 2  # of the slopes, beyond either end of an interval
 _BOOTSTRAP_STREAM = 4  # keeps these draws apart from those of training with the same seed

@@ -62,16 +62,16 @@ from compevo_core.lm import encoder as encoders
 from compevo_core.lm import model_sources
 from compevo_core.lm.encoder import PACKAGED_ENCODER, Encoder
 from compevo_core.lora.backbone import Backbone
-from compevo_core.paper.method import FitInputs
-from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline, NetworkKind
-from compevo_core.paper.networks.gpt4ts import (
+from compevo_core.paper.method_table import FitInputs
+from compevo_core.paper.networks.architectures import (
     GPT4TS,
     LAYERS,
+    NetworkInputs,
     PatchNetwork,
     copy_first_layers,
     count_patches,
 )
-from compevo_core.paper.networks.layers import NetworkInputs
+from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline, NetworkKind
 from compevo_core.runtime.files import ask_once, hash_text
 
 NEWS_DAYS = 7
@@ -79,14 +79,11 @@ NEWS_DAYS = 7
 
 _FROZEN_TYPE = torch.bfloat16
 _TEXTS_PER_BATCH = 64
-
 _WIDTH = 576
 _PLACES = 16
 _KEY_WIDTH = 64
-
 SENTENCE_TOKENS = 28
 SENTENCE_CHARACTERS = 200
-
 _PROMPTS_PER_BATCH = 32
 _QUARTERS = ("first", "second", "third", "last")
 _SEASONS = (

@@ -38,9 +38,8 @@ from compevo_core.evaluation.scopes import Scope, SeedForecasts, read_forecasts,
 from compevo_core.evaluation.scoring import COMPEVO, collect_seeds, score_population
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import load_encoder
-from compevo_core.paper.changes import CHANGES, FOLDS, Experiment, NamedChange
+from compevo_core.paper.changes import CHANGES, FOLDS, OWN, Experiment, NamedChange, Relevance
 from compevo_core.paper.declared import BUDGETS, rank_budget
-from compevo_core.paper.news_changes import OWN, Relevance
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.trainer import train
 

@@ -1,9 +1,9 @@
 """What readers see: names and numbers as text, and tables of such cells, also as Markdown.
 
 What belongs here: display names of baselines and subsets, number formats, shortened hashes;
-cells, alignment and emphasis of a table. What does not: columns of metrics (``paper.report.rows``),
-which rows a table shows (``report.tomorrow``, the modules of ``paper.report``), HTML
-(``templates/macros.html``), its look (``templates/report.css``).
+cells, alignment and emphasis of a table. What does not: columns of metrics
+(``paper.report.inputs``), which rows a table shows (``report.tomorrow``, the modules of
+``paper.report``), HTML (``templates/macros.html``), its look (``templates/report.css``).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -115,7 +115,6 @@ class AgentShards:
         """Gather the items of all agents; an item is any JSON value."""
         if len(self._agents_by_rank) == 1:
             return list(local)
-
         return [item for part in self._all_gather_values(list(local), "texts") for item in part]
 
     def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
@@ -172,11 +171,7 @@ class AgentShards:
         self.received.clear()
         return taken
 
-    def _all_gather_values(
-        self,
-        value: Any,  # noqa: ANN401 - any JSON value
-        purpose: str,
-    ) -> list[Any]:
+    def _all_gather_values(self, value: Any, purpose: str) -> list[Any]:  # noqa: ANN401 - of JSON
         data = np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
         lengths = [int(n[0]) for n in self._all_gather_equal(np.array([data.size]), purpose)]
 

@@ -77,27 +77,19 @@ def file_lock(path: Path, *, exclusive: bool, wait_seconds: float = WAIT_SECONDS
     the lock does not change hands; ten times as long in all. StoreBusy if it was not free in time.
     """
     kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
-    handle = _open_locked(path, kind, wait_seconds)
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
-def _open_locked(path: Path, kind: int, wait_seconds: float) -> int:
-    """Open and lock a file; return the handle."""
     while True:
         # A handle of its own for every caller: flock belongs to the handle, so that threads of one
         # process exclude each other too. It is never inherited by a child that would keep the lock.
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PUBLIC_MODE)
-        with contextlib.ExitStack() as unless_locked:
-            unless_locked.callback(os.close, handle)
+        try:
             _acquire(handle, path, kind, wait_seconds)
             # Whoever held the lock may have removed the file: then others lock a new one.
             if path.exists() and path.stat().st_ino == os.fstat(handle).st_ino:
-                unless_locked.pop_all()
-                return handle
+                yield
+                return
+        finally:
+            os.close(handle)
 
 
 def _acquire(handle: int, path: Path, kind: int, wait_seconds: float) -> None:
@@ -258,14 +250,23 @@ def replace_together(
     them is torn; StoreBusy if another process writes the folder for longer than a minute.
     """
     with file_lock(folder / LOCK_FILE, exclusive=True):
-        before = _read_hashes(folder, is_needed=keeps_others)
+        manifest = folder / MANIFEST_FILE
+        before: dict[str, str] = {}
+        if manifest.exists():
+            try:
+                before |= json.loads(manifest.read_text(encoding="utf-8")).get("files", {})
+            except ValueError as error:
+                if keeps_others:
+                    remedy = "restore it: it names the files that stay"
+                    raise DataError(f"{manifest} is torn; {remedy}") from error
+
         written: dict[str, str] = {}
         for name, write in files.items():
             with _filled_part(folder / name, write, is_durable=True) as part:
                 written[name] = hash_file(part)
                 part.replace(_path_by_hash(folder / name, written[name]))
         hashes = before | written if keeps_others else written
-        write_json(folder / MANIFEST_FILE, {**facts, "files": hashes})
+        write_json(manifest, {**facts, "files": hashes})
 
         # Whoever follows the manifest before this one has its files open, or looks again.
         current = {_path_by_hash(folder / name, digest) for name, digest in hashes.items()}
@@ -276,11 +277,7 @@ def replace_together(
 
 
 def read_together(
-    folder: Path,
-    read: Callable[[FileSet], Read],
-    *,
-    remedy: str,
-    is_verified: bool = True,
+    folder: Path, read: Callable[[FileSet], Read], *, remedy: str, is_verified: bool = True
 ) -> Read:
     """Read the files of a folder that one call of :func:`replace_together` wrote.
 
@@ -297,20 +294,6 @@ def read_together(
             # Replaced while it was read; the manifest of now names files that are there.
             if _read_manifest(folder, remedy) == text:
                 raise DataError(f"{error.filename} is missing; {remedy}") from error
-
-
-def _read_hashes(folder: Path, *, is_needed: bool) -> dict[str, str]:
-    """Return the hash of each file that a folder's manifest names; none where there is none."""
-    path = folder / MANIFEST_FILE
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        return dict(facts.get("files", {}))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        if is_needed:
-            raise DataError(f"{path} is torn; restore it: it names the files that stay") from error
-        return {}
 
 
 def _read_manifest(folder: Path, remedy: str) -> str:

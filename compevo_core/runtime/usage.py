@@ -56,10 +56,7 @@ class Steps:
     """Steps one after the other: says before each how many there are and how long they take."""
 
     def __init__(
-        self,
-        costs: Sequence[float],
-        on_step: OnStep,
-        clock: Callable[[], float] = time.monotonic,
+        self, costs: Sequence[float], on_step: OnStep, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Take the relative cost of each step, and the callback for progress."""
         self._costs = tuple(costs)

@@ -22,7 +22,7 @@ BLANKS = ("missing", *_WORDS, *_SIGNS)
 DecimalMark = Literal[".", ","]
 
 _SHOWN_CHARACTERS = 60
-_THOUSANDS = r"'\u2019\u00a0\u2009\u202f "  # separate groups of digits, whatever the decimal mark
+_THOUSANDS = r"'\u2019\u00a0\u2009\u202f "  # separate groups of digits with either mark
 _DIGITS = rf"[\d.,{_THOUSANDS}]*\d"
 _NUMBER = rf"^([+-]?{_DIGITS}(?:[eE][+-]?\d+)?)"
 _UNIT = r"^[\p{L}°%‰€$£¥µ][^\d+^:-]*[23]?$"  # kWh/m2; not the rest of 1/2, 01:00 or 1.5D+03

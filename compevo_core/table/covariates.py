@@ -1,4 +1,4 @@
-"""Columns beside the values, each with the instant from which a forecaster knows it.
+"""Columns next to the values, each with the instant from which a forecaster knows it.
 
 What belongs here: values known ahead by step, measured values by day, words as articles, what a
 forecast lacks of them. What does not: reading the table (``table.frames``), who learns from them
@@ -32,7 +32,7 @@ _MOST_CATEGORIES = 100  # of a column of words
 def list_covariates(rows: pl.DataFrame, form: TableForm, spec: DatasetSpec) -> dict[str, Any]:
     """Return the frames of covariates that views and windows are built with, by argument.
 
-    DataError for measured columns beside steps longer than a day.
+    DataError for measured columns where steps are longer than a day.
     """
     frames, by_step = {}, []
     if form.ahead:

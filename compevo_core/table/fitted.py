@@ -117,7 +117,7 @@ class Fitted(Known):
 
     @cached_property
     def ends(self) -> dict[str, datetime]:
-        """The end of each series that goes on."""
+        """The end of each series that continues."""
         return find_current_ends(self.rows, self.form, self.spec.horizon_steps)
 
     @property
@@ -266,7 +266,7 @@ class Fitted(Known):
 
 
 def read_held_out(lived: Experience, scaler: Scaler, step: timedelta) -> pl.DataFrame:
-    """Return how an ensemble forecast validation, by what train alone taught, and what came.
+    """Return how an ensemble forecast validation, by what train taught, and what came.
 
     A row for each step of each window: series, start, ``cutoff`` (the window's first start), value,
     ``mean``; no value where it is missing.

@@ -127,7 +127,7 @@ class Forecaster:
         totals: series to add by the name of their sum, such as ``{"north": ["a", "b"]}``, ``["*"]``
             for all; forecasts of sums and parts add up.
         reconciliation: how they are made to: ``wls`` by the width of bands, ``mint`` by the
-            covariance of errors, ``ols`` all alike, ``bottom-up`` by the parts alone.
+            covariance of errors, ``ols`` all alike, ``bottom-up`` by the parts only.
         text: column of words that are known at their stamp, read as ``news`` of :meth:`fit`.
         preset: settings of the agents: ``default``, ``own-news``, ``demo`` or a file of them.
         country: of public holidays, such as ``FR``.
@@ -213,16 +213,8 @@ class Forecaster:
         """
         known = self._know(df, future, news)
         form = known.form
-        read = {
-            form.series,
-            form.time,
-            form.value,
-            *form.ahead,
-            form.known_at,
-            *form.past,
-            *form.static,
-            self.text,
-        }
+        single = (form.series, form.time, form.value, form.known_at, self.text)
+        read = {*single, *form.ahead, *form.past, *form.static}
         if ignored := [name for name in to_polars(df, form.time)[1].columns if name not in read]:
             warnings.warn(
                 f"columns that are not read: {', '.join(map(repr, ignored))}; name them by ahead, "
@@ -257,7 +249,7 @@ class Forecaster:
         return Known(rows=rows, form=form, articles=self._read_news(df, news, form.clock))
 
     def _read_news(self, df: Frame, news: Frame, clock: Clock) -> pl.DataFrame:
-        """Return the articles of a table's own words and of news beside it."""
+        """Return the articles of a table's own words and of separate news."""
         may_read = self._method in (AUTO, MIXTURE, POPULATION) or reads_news(self._method)
         if not may_read and (news is not None or self.text):
             raise ConfigError(
@@ -450,7 +442,7 @@ class Forecaster:
         return self._name_series(fit.form, level).write(names, starts, **columns)
 
     def fitted_values(self) -> Frame:
-        """Return how the fit forecast its own validation: held out, by what train alone taught.
+        """Return how the fit forecast its own validation: held out, by what train taught.
 
         Returns:
             a table: series, stamps, ``cutoff`` (the first stamp of the window), the value,
@@ -615,7 +607,7 @@ class Forecaster:
             raise DataError(f"no series has a whole window from {known.form.clock.say(cutoff)} on")
         steps = Steps([1] * len({view.origin_utc for view in scored.views()}), on_step)
         steps.begin("windows forecast")
-        # Told after each window but the last, as the next one begins.
+        # Said after each window but the last, as the next one begins.
         population = fit.load_population(scored.views())
         prediction = population.follow(
             scored, lambda done: None if done == len(scored) else steps.begin("windows forecast")

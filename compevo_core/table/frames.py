@@ -7,7 +7,7 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
 from statistics import median
 from typing import Any
 
@@ -404,7 +404,7 @@ def find_ends(
 
 
 def find_current_ends(rows: pl.DataFrame, form: TableForm, horizon: int) -> dict[str, datetime]:
-    """Return the end of each series that goes on; see :func:`select_going_on`."""
+    """Return the end of each series that continues; see :func:`select_going_on`."""
     step = form.clock.step
     ends = find_ends(rows, step, form.clock.place_zone, form.closed)
     return select_going_on(ends, horizon, step)
@@ -439,12 +439,15 @@ def plan_windows(
     for halvings in range(_MOST_HALVINGS):
         ahead = horizon or max(1, usual >> halvings)
         end = min(select_going_on(ends, ahead, step).values())
-        longest = max(FEWEST_INPUTS, (count_steps(first, end, step) // 3) >> halvings)
+        steps = count_steps(first, end, step)
+        longest = max(FEWEST_INPUTS, (steps // 3) >> halvings)
         back = lookback or min(choose_lookback(step, ahead), longest)
-        division = _divide(first, end, step, back, ahead, n_series)
 
-        needed = back + ahead + max(ahead, division.stride)
-        if division.train_steps >= needed:
+        # Days are counted by a clock on which the table ends at midnight.
+        last = end.replace(hour=0, minute=0, second=0, microsecond=0) if step < DAY else end
+        stride, begin = _divide(last, step, steps, back, ahead, n_series)
+        needed = back + ahead + max(ahead, stride)
+        if count_steps(first, begin + (end - last), step) >= needed:
             break
     else:
         needed += _LEAST_HORIZONS * ahead + (DAY // step if step < DAY else ahead)
@@ -463,17 +466,17 @@ def plan_windows(
         name="table",
         variable=VALUE,
         step=step,
-        stride_steps=division.stride,
+        stride_steps=stride,
         series=((pattern, ""),),
         places={},
         default_place=Place(timezone=zone, country=country),
-        market_offset=-division.into_day,
+        market_offset=last - end,
         align_to_market_day=step < DAY,
         lookback_steps=back,
         horizon_steps=ahead,
         season_steps=choose_season(put_on_series(rows).partition_by("series_id"), step, back),
         year_evidence=True,
-        spans=divide_days(pattern, division.begin, division.last),
+        spans=divide_days(pattern, begin.date(), last.date()),
         max_fill_steps=longest_fill,
         max_filled_inputs=most_filled,
         bounds=(low, high),
@@ -481,25 +484,10 @@ def plan_windows(
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Division:
-    """A table's train and validation, and the windows that they are for."""
-
-    stride: int
-    begin: date  # of validation
-    last: date
-    into_day: timedelta  # from midnight to the time of day at which the table ends
-    train_steps: int
-
-
 def _divide(
-    first: datetime, end: datetime, step: timedelta, lookback: int, horizon: int, n_series: int
-) -> _Division:
-    """Return the last days of a table as validation, and what is before them as train."""
-    # Days are counted by a clock on which the table ends at midnight.
-    midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
-    into_day = timedelta(0) if step >= DAY else end - midnight
-    steps = count_steps(first, end, step)
+    last: datetime, step: timedelta, steps: int, lookback: int, horizon: int, n_series: int
+) -> tuple[int, datetime]:
+    """Return the stride of windows, and the day ``last`` or before it where validation begins."""
     usable = steps - lookback
 
     # Bands need the errors of some windows: below a day those are a stride apart.
@@ -507,15 +495,8 @@ def _divide(
     for_bands = min(2 * horizon + FEWEST * apart, usable - 2 * horizon - _LEAST_WINDOWS * apart)
     validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon, for_bands)
 
-    begin = shift(end - into_day, -validation, step).date()
-    begins = datetime(begin.year, begin.month, begin.day, tzinfo=UTC)
-    return _Division(
-        stride=choose_stride(step, horizon, steps, n_series, validation),
-        begin=begin,
-        last=(end - into_day).date(),
-        into_day=into_day,
-        train_steps=count_steps(first, begins + into_day, step),
-    )
+    begin = shift(last, -validation, step).replace(hour=0, minute=0, second=0, microsecond=0)
+    return choose_stride(step, horizon, steps, n_series, validation), begin
 
 
 def select_later(spec: DatasetSpec) -> DatasetSpec:

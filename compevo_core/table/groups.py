@@ -54,7 +54,7 @@ class GroupedForecaster:
         folder: where fits are kept, for workers on other machines by the same path. Another process
             predicts from it by the same arguments.
         by: column whose last value of a series names its group; blocks of names unless given.
-        size: series of a block. A worker process holds one group at a time, whatever its threads.
+        size: series of a block. A worker process holds one group at a time, in all its threads.
         engine: what ``fugue`` knows: ``dask``, ``ray``, ``spark``, or a client or session of one;
             None does one group after the other in this process.
     """
@@ -92,7 +92,7 @@ class GroupedForecaster:
 
         Raises:
             DataError: nothing is fitted, a series has no group (a new one has by its value of
-                ``by`` alone), or groups cannot be forecast.
+                ``by`` only), or groups cannot be forecast.
         """
         return self._call("predict", self._read_manifest(), df, options)
 

@@ -1,4 +1,4 @@
-"""Stamps of a user's table: their clock and step, the grid that they lie on, and the way back.
+"""Stamps of a user's table: their clock and step, their grid, and the way back.
 
 What belongs here: types of stamps, zones, months, the usual distance. What does not: texts
 (``table.text_stamps``), other columns (``table.frames``), arithmetic of steps (``data.steps``).
@@ -32,16 +32,17 @@ _SHORT_MONTH = timedelta(days=27)
 _LAST = 31  # as a day of the month: its last one
 _FRIDAY = 5
 _MOST_MOVED = 3  # days from one that is free to the next working day, such as over Easter
-_ALIASES = {
-    **dict.fromkeys(("min", "t", "minute", "minutes"), "1min"),
-    **dict.fromkeys(("h", "bh", "hour", "hours", "hourly"), "1h"),
-    **dict.fromkeys(("d", "b", "c", "day", "days", "daily"), "1d"),
-    **dict.fromkeys(("w", "week", "weekly"), "1w"),
-    **dict.fromkeys(("M", "ms", "me", "bms", "bme", "month", "monthly"), "1mo"),
-    **dict.fromkeys(("q", "qs", "qe", "bqs", "bqe", "quarter", "quarterly"), "3mo"),
-    **dict.fromkeys(("y", "ys", "ye", "a", "as", "bys", "bye", "year", "yearly"), "12mo"),
+_NAMES_OF_STEPS = {
+    "1min": ("min", "t", "minute", "minutes"),
+    "1h": ("h", "bh", "hour", "hours", "hourly"),
+    "1d": ("d", "b", "c", "day", "days", "daily"),
+    "1w": ("w", "week", "weekly"),
+    "1mo": ("M", "ms", "me", "bms", "bme", "month", "monthly"),
+    "3mo": ("q", "qs", "qe", "bqs", "bqe", "quarter", "quarterly"),
+    "12mo": ("y", "ys", "ye", "a", "as", "bys", "bye", "year", "yearly"),
 }
 """Names of steps in pandas and Nixtla; a lone m is a minute to some and a month to others."""
+_ALIASES = {name: step for step, names in _NAMES_OF_STEPS.items() for name in names}
 
 
 class DateOffset(Protocol):
@@ -54,12 +55,12 @@ class DateOffset(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clock:
-    """How the stamps of a table lie on a grid of equal steps, days of a zone, or months."""
+    """How the stamps of a table follow a grid of equal steps, days of a zone, or months."""
 
     step: timedelta  # of months the mean one
     zone: str = ""  # of the stamps; empty: they have none, and are read as UTC
     is_date: bool = False  # stamps are days, not instants
-    by_day: bool = False  # steps follow the days of the zone, whatever their length
+    by_day: bool = False  # steps follow the days of the zone, of any length
     day: int = 1  # of the month, on which stamps of months are; 31: the last, as their step ends
 
     @classmethod
@@ -104,7 +105,7 @@ class Clock:
         """Return the start of each stamp's step on the grid.
 
         A month's day may be moved by a weekend, and its last one by holidays as well. DataError if
-        a stamp lies on another day of the month than the others, or in a month where no step
+        a stamp is on another day of the month than the others, or in a month where no step
         begins.
         """
         local = self.locate(instants)
@@ -225,7 +226,7 @@ def settle(stamps: pl.Series, step: timedelta, *, are_ends: bool = False) -> pl.
     """Return stamps without the seconds of a logger's delay, up to a twentieth of a step.
 
     The last second, or minute, of every step, as 23:59:59, stands for the step, of which it is the
-    end where ``are_ends``. Unchanged where any is further from a step: they lie on another grid, or
+    end where ``are_ends``. Unchanged where any is further from a step: they are on another grid, or
     on none.
     """
     room, every = _MOST_LATE * step, f"{step // timedelta(microseconds=1)}us"

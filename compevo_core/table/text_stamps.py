@@ -52,19 +52,20 @@ MONTHS_BY_NAME = {
 """How names of months begin: in seven languages of Western Europe, and in Danish, Norwegian,
 Swedish, Polish, Russian and Turkish."""
 # Names of one offset each: CST, IST and BST have several.
-_OFFSETS = {
-    " WET": "Z",
-    **dict.fromkeys((" CET", " MEZ", " WEST"), "+01:00"),
-    **dict.fromkeys((" CEST", " MESZ", " EET"), "+02:00"),
-    " EEST": "+03:00",
-    **dict.fromkeys((" EST", " CDT"), "-05:00"),
-    " EDT": "-04:00",
-    **dict.fromkeys((" MST", " PDT"), "-07:00"),
-    " MDT": "-06:00",
-    " PST": "-08:00",
-    " AEST": "+10:00",
-    " AEDT": "+11:00",
+_NAMES_OF_OFFSETS = {
+    "Z": ("WET",),
+    "+01:00": ("CET", "MEZ", "WEST"),
+    "+02:00": ("CEST", "MESZ", "EET"),
+    "+03:00": ("EEST",),
+    "-04:00": ("EDT",),
+    "-05:00": ("EST", "CDT"),
+    "-06:00": ("MDT",),
+    "-07:00": ("MST", "PDT"),
+    "-08:00": ("PST",),
+    "+10:00": ("AEST",),
+    "+11:00": ("AEDT",),
 }
+_OFFSETS = {f" {name}": at for at, names in _NAMES_OF_OFFSETS.items() for name in names}
 _ZONES = "|".join(name.strip() for name in _OFFSETS)
 _TO = r"(?: - | ?[\u2013\u2014~] ?| to | bis )"
 _WEEKDAY = r"(?i:mon|tue|wed|thu|fri|sat|sun)\p{L}*"
@@ -309,9 +310,9 @@ def parse_stamp(text: pl.Expr, formats: Sequence[str], first_year: int) -> pl.Ex
     return pl.when(stamp.dt.year().is_between(first_year, _LAST_YEAR)).then(stamp)
 
 
-def parse_walls(text: pl.Expr, formats: Sequence[str], first_year: int = _FIRST_YEAR) -> pl.Expr:
+def parse_walls(text: pl.Expr, formats: Sequence[str]) -> pl.Expr:
     """Return the naive datetime by the first format that fits; 24:00 is the next midnight."""
-    local = parse_stamp(text.str.replace(_END_OF_DAY, "${1}00:00"), formats, first_year)
+    local = parse_stamp(text.str.replace(_END_OF_DAY, "${1}00:00"), formats, _FIRST_YEAR)
     return pl.when(text.str.contains(_END_OF_DAY)).then(local + _DAY).otherwise(local)
 
 

@@ -1,7 +1,7 @@
 """The trained model as a sealed folder, ``<run>/model``, with its base models and settings.
 
-The hash over the folder's files is the artifact hash of every result row: predicting must leave it
-as it was (decision 11-settings). Names of files and tensors are therefore part of the format.
+The hash over the folder's files is the artifact hash of every result row, and predicting must not
+change it (decision 11-settings). Names of files and tensors are therefore part of the format.
 """
 
 import json
@@ -36,7 +36,7 @@ def write_model(
 ) -> str:
     """Write the sealed model of a run atomically, with facts in its manifest; return its hash.
 
-    Every process writes what its own agents have; the first writes the rest.
+    Every process writes its own agents; the first one writes the rest.
     """
     shards = shards or AgentShards(1)
     of_model = {
@@ -66,11 +66,11 @@ def read_config(run: Path) -> RunConfig:
 
 
 def read_scaler(run: Path) -> Scaler:
-    """Return the scale of each series that the model of a run has learnt."""
+    """Return the scale of each series, as the model of a run was fitted."""
     file = RunFolder(run).model_scaler_file
     if file.is_file():
         return Scaler.from_json(file.read_text(encoding="utf-8"))
-    return read_inputs(run).scaler  # agents have it among their other numbers
+    return read_inputs(run).scaler  # agents store it with their other statistics
 
 
 def read_inputs(run: Path) -> NumericInputs:
@@ -79,7 +79,7 @@ def read_inputs(run: Path) -> NumericInputs:
 
 
 def read_experience(run: Path) -> Experience:
-    """Return what the model of a run had forecast when it was sealed, and what came."""
+    """Return the forecasts of a run's model up to its sealing, with their truth."""
     return Experience.load(sorted(read_scaler(run).mean), RunFolder(run).model / EXPERIENCE_FILE)
 
 
@@ -87,7 +87,7 @@ def read_model_manifest(run: Path) -> dict[str, Any]:
     """Return the manifest of a run's model after checking every file against it.
 
     It has facts of the training, ``files`` (sha256 by name) and the artifact's ``hash``.
-    CheckpointMismatch if the model is unfinished or altered, or the run was started over since.
+    CheckpointMismatch if the model is unfinished or altered, or the run has been started over.
     """
     folder = RunFolder(run)
     manifest = verify_manifest(folder.model)

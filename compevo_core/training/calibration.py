@@ -1,8 +1,8 @@
 """Forecasts of validation, what is fitted to them, and the fallback to a better base model.
 
-Test windows have no way in here. Each choice is made on windows that the fit it judges has not
-seen; what is sealed is then fitted on all of validation (decisions 08-calibration, 16-daily-use).
-``agents.online_selection`` applies it.
+Test windows never reach this module. Every choice is made on windows that the judged fit has not
+seen; what is sealed is then fitted on all of validation (decisions 08-calibration, 16-daily-use)
+and applied by ``agents.online_selection``.
 
 Shapes: A agents (all of the run), B windows, E series, H horizon.
 """
@@ -25,14 +25,13 @@ from compevo_core.training.ensemble import Ensemble
 
 NEIGHBOUR_STEPS = 4
 """Steps on either side that a step's blend is pooled over, with weights that fall to zero: the
-corrections of half hours two hours apart are nearly the same forecast."""
+corrections of half hours two hours apart are almost equal."""
 
 POOLED_WINDOWS = 30.0
 """Weight of the slope over all steps, in windows of one step with a mean squared correction.
 
-A step's own evidence is the sum over its neighbours, whose weights add up to five, and to three at
-both ends of the horizon. It therefore counts as much as the pooled slope at six windows, at ten
-there, and of a few dozen windows most is its own."""
+A step's evidence is summed over its neighbours, whose weights add up to five (three at both ends of
+the horizon). So it counts as much as the pooled slope at six windows (ten there)."""
 
 Fallback = Literal["none", "equal", "best", "prior"]
 
@@ -50,7 +49,7 @@ class AgentForecasts:
         return self.base_ABH + blend_AH[:, None] * (self.values_ABH - self.base_ABH)
 
     def mix(self, weights_BA: FloatArray) -> "AgentForecasts":
-        """Return the population as one agent, whose base is the mixture of the bases."""
+        """Return the population as one agent whose base is the mixture of the bases."""
         values_1BH, base_1BH = (
             np.einsum("abh,ba->bh", of_ABH, weights_BA)[None]
             for of_ABH in (self.values_ABH, self.base_ABH)
@@ -64,29 +63,25 @@ class AgentForecasts:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class ValidationErrors:
-    """Mean absolute errors in scaled units, mean over windows."""
+def measure_validation(model: Ensemble, examples: Sequence[ForecastExample]) -> tuple[float, float]:
+    """Return mean absolute errors over examples: of the population, and of the best agent's base.
 
-    aggregate: float  # of the population's forecast
-    prior: float  # of the best of the agents' bases; of the training mean without any base model
-
-
-def measure_validation(model: Ensemble, examples: Sequence[ForecastExample]) -> ValidationErrors:
-    """Forecast examples and measure the errors; validating changes no later round."""
+    They are scaled. Without a base model the second is the error of the training mean. Validating
+    changes no later round.
+    """
     forecasts, weights_BA = forecast_examples(model, examples)
-    return ValidationErrors(
-        aggregate=aggregate_error(forecasts.values_ABH, weights_BA, forecasts.truth_BH),
-        prior=float(mean_errors(forecasts.base_ABH, forecasts.truth_BH).min()),
+    return (
+        aggregate_error(forecasts.values_ABH, weights_BA, forecasts.truth_BH),
+        float(mean_errors(forecasts.base_ABH, forecasts.truth_BH).min()),
     )
 
 
 def forecast_examples(
     model: Ensemble, examples: Sequence[ForecastExample]
 ) -> tuple[AgentForecasts, FloatArray]:
-    """Forecast examples by all members, with the weights (B, A); the calibration is not applied."""
+    """Return uncalibrated forecasts of all members, and their weights (B, A)."""
     found = model.forecast(examples)
-    # A debate's verifiers weigh each window by itself; fitness weighs each series.
+    # Verifiers of a debate weigh each window, fitness weighs each series.
     weights_BA = found.weights_BA
     if weights_BA is None:
         weights_BA = model.selection.weights([example.view.entity for example in examples])
@@ -99,7 +94,7 @@ def forecast_examples(
 
 
 def mean_errors(values_ABH: FloatArray, truth_BH: FloatArray) -> FloatArray:
-    """Return each agent's mean absolute error (A,), mean over windows; gaps do not count."""
+    """Return each agent's mean absolute error (A,), mean over windows, without missing targets."""
     return np.asarray(np.nanmean(np.abs(values_ABH - truth_BH), axis=-1).mean(axis=-1))
 
 
@@ -113,7 +108,7 @@ class CalibrationReport:
     """What calibration did; errors are scaled mean absolute errors over validation windows."""
 
     windows: int
-    prior_mae: float  # of the base that validated best, as it is
+    prior_mae: float  # of the base that validated best, uncorrected
     raw_mae: float  # of the population before calibration
     calibrated_mae: float  # of the population as sealed; never above ``prior_mae``
     blend: tuple[float, ...]  # (A,) means over steps; 0 for an agent that has learnt nothing
@@ -150,13 +145,13 @@ def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> Calib
     if config.selection.online:  # such weights are judged by the backtest
         sealed = float(mean_errors(backtest.mixture_NH, backtest.truth_NH))
 
-    # Whichever method was best in hindsight is seldom the best later: methods stay mixed.
+    # The best method in hindsight is seldom the best later, so methods stay mixed.
     guard: Fallback = "none"
     if config.has_agents or not config.selection.online:
         guard, calibration.override_A[:], sealed = _choose_fallback(
             forecasts, blended_ABH, sealed, is_joint=is_joint
         )
-    # If no weighting is as good as the best base model, that is sealed without any correction.
+    # If no weighting is as good as the best base model, the latter is sealed without corrections.
     if guard == "prior":
         blend_AH = np.zeros_like(blend_AH)
     if guard != "none":  # all of validation is weighed by the fallback
@@ -180,7 +175,7 @@ def _choose_fallback(
 ) -> tuple[Fallback, FloatArray, float]:
     """Return the first weighting that no base model beats, its override (A,), and its error.
 
-    ``learnt`` is the error under the learnt weights, which jointly fitted parts add up under.
+    ``learnt`` is the error under the learnt weights, the only ones for jointly fitted parts.
     """
     agents = len(sealed_ABH)
     truth_BH = forecasts.truth_BH
@@ -207,7 +202,7 @@ def backtest_validation(
 ) -> Experience:
     """Run a rolling backtest of the ensemble over validation, day by day.
 
-    Online weights of each day use only earlier days; without them ``weights_BA`` are given.
+    Online weights of a day use only earlier days; without online weights ``weights_BA`` are used.
     """
     agents_BAH = forecasts.blend(blend_AH).swapaxes(0, 1).copy()
     truth_BH = forecasts.truth_BH
@@ -238,9 +233,9 @@ def fit_blend(
 ) -> FloatArray:
     """Return the shrinkage factors (A, H), zero for an agent whose correction does not help.
 
-    An agent keeps its factors only if it beats the base on the windows of the fit, and on each half
-    of validation (windows ``first`` and ``second``, if there are both) under the factors of the
-    other.
+    An agent keeps its factors only if it beats the base on the windows of the fit, and on both
+    halves of validation (windows ``first`` and ``second``, if neither is empty), each under the
+    factors of the other half.
     """
     blend_AH = _least_squares(forecasts)
     truth_BH = forecasts.truth_BH
@@ -271,12 +266,12 @@ def _least_squares(forecasts: AgentForecasts) -> FloatArray:
     square_AH = np.where(is_known_BH, correction_ABH**2, 0.0).sum(axis=1)
     product_AH = (correction_ABH * residual_ABH).sum(axis=1)
 
-    # The slope over all steps stands for so many windows of one step, without its neighbours.
+    # The slope over all steps has the weight of so many windows of one step, without neighbours.
     total_A1 = square_AH.sum(axis=1, keepdims=True)
     slope_A1 = product_AH.sum(axis=1, keepdims=True) / np.where(total_A1 > 0, total_A1, 1.0)
     pooled_A1 = POOLED_WINDOWS * total_A1 / is_known_BH.sum()
 
-    # Weights that fall from 1 to zero beyond the neighbours: they are not a mean.
+    # Weights fall from 1 to zero beyond the neighbours; they are not normalised.
     steps_H = np.arange(square_AH.shape[1])
     distance_HH = np.abs(steps_H[:, None] - steps_H)
     kernel_HH = np.maximum(0.0, 1.0 - distance_HH / (NEIGHBOUR_STEPS + 1))

@@ -1,8 +1,7 @@
 """The state of a running training, and its checkpoints: atomic, verified, newest intact one first.
 
-There is one file per agent, and one of what all agents share, whichever process wrote them: a run
-that was started with any number of processes can resume with any other. Supervised stages that
-several runs share are such checkpoints too.
+There is one file per agent and one for what all agents share, so that a run can resume with another
+number of processes. Supervised stages that several runs share are checkpoints, too.
 
 Shapes: A agents (of this process), D hidden size.
 """
@@ -34,7 +33,7 @@ from compevo_core.training.schedule import RunGenerators, seed_dropout
 
 log = logging.getLogger(__name__)
 
-KEPT_CHECKPOINTS = 2  # the newest may be damaged by a crash of the machine; the one before is not
+KEPT_CHECKPOINTS = 2  # a crash of the machine may damage the newest, but not the one before
 STATE_VERSION = 3  # of the stored names below
 
 _DROPOUT_GENERATOR = "run.global"
@@ -47,7 +46,7 @@ _RUN_PREFIX = "run."
 _SHARED_FILE = "shared.safetensors"
 _STATE_FILE = "state.json"
 
-_LATER_ALONE = {
+_LATER_SETTINGS = {
     "evolution": {
         "update",
         "instruction",
@@ -62,7 +61,7 @@ _LATER_ALONE = {
     "objective": {"lambda_pg", "lambda_div", "lambda_prune"},
     "optim": {"policy_lr"},
 }
-"""Settings that act only in the evolution stage, by section."""
+"""Settings that have an effect only in the evolution stage, by section."""
 
 _KEY_CHARACTERS = 16  # of a stage's hash
 
@@ -87,8 +86,8 @@ def capture_state(
     by_agent[_AGENT_GENERATOR] = torch.stack([g.get_state() for g in generators.agents])
     shared = model.shared_tensors() | {_PREVIOUS_STATES: state.previous_AD}
 
-    # The optimiser numbers its slots in the order of its groups. Its moments have the shape of
-    # their parameter; its counts of steps are scalars, which belong to no agent.
+    # The optimiser numbers its slots in the order of its groups. Moments have the shape of their
+    # parameter; counts of steps are scalars, and shared.
     if optimizer is not None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         shared_parameters = {id(parameter) for parameter in model.shared_parameters()}
@@ -103,8 +102,8 @@ def capture_state(
         agent: {name: value[row] for name, value in by_agent.items()}
         for row, agent in enumerate(local_agents)
     }
-    # torch's global generators sample dropout. A process has one, and one a GPU: they are stored
-    # with its first agent.
+    # torch's global generators sample dropout: one of the process, and one of each GPU. They are
+    # stored with the first agent of the process.
     agents[local_agents.start][_DROPOUT_GENERATOR] = torch.get_rng_state()
     if torch.cuda.is_available():
         agents[local_agents.start][_CUDA_GENERATORS] = torch.stack(torch.cuda.get_rng_state_all())
@@ -126,7 +125,7 @@ def capture_state(
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on disk, of which only the plain values have been read."""
+    """A checkpoint on disk of which only the plain values have been read."""
 
     folder: Path
     state: dict[str, Any]
@@ -143,8 +142,7 @@ def restore_state(
     CheckpointMismatch if the checkpoint has another version, or belongs to another model.
     """
     values = saved.state
-    # Unknown names would be dropped in silence, and the run would resume from a state that it never
-    # had.
+    # Names of another version would be ignored silently, and the run resumed from a wrong state.
     if values["version"] != STATE_VERSION:
         raise CheckpointMismatch(
             f"{saved.folder} was written by another version of CompEvo (state version "
@@ -172,8 +170,8 @@ def restore_state(
         generator.set_state(tensors[_AGENT_GENERATOR].clone())
     generators.numpy_rng.bit_generator.state = values["drawing"]
     generators.news_rng.bit_generator.state = values["news_drawing"]
-    # Where no process of the earlier run began at this agent, or it ran without a GPU, there is no
-    # generator to resume: on other processes the dropout masks are others (decision 12-engine).
+    # If no process of the earlier run began at this agent, or it ran without a GPU, there is no
+    # generator to resume, and the dropout masks differ (decision 12-engine).
     seed_dropout(model.config.run.seed, model.shards.dropout_stream, values["round"])
     if _DROPOUT_GENERATOR in agents[0]:
         torch.set_rng_state(agents[0][_DROPOUT_GENERATOR])
@@ -210,9 +208,8 @@ def save_checkpoint(
         for agent in shards.written_agents:
             _write_tensors(captured.agents[agent], part / _agent_file(agent))
 
-        # Each process updates its own copy of gates and fusion, and of the adapters of the agents
-        # that it has in common with others. If they have drifted apart, then which copy is saved
-        # would depend on the process, so nothing is saved.
+        # Each process updates its own copy of gates and fusion, and of the adapters of agents that
+        # several processes hold. If the copies differ, nothing is saved.
         copies = dict(captured.shared)
         if not shards.splits_agents:
             for agent, tensors in captured.agents.items():
@@ -236,24 +233,13 @@ def save_checkpoint(
 def load_newest_checkpoint(
     root: Path, shards: AgentShards, start: int = 0, *, most_rounds: int | None = None
 ) -> Checkpoint | None:
-    """Return the newest intact checkpoint, or None; damaged ones are logged and passed over.
+    """Return the newest intact checkpoint, or None; the ones that are passed over are logged.
 
-    So are checkpoints of an earlier start than ``start``, which an interruption left behind, and
-    ones with more than ``most_rounds`` rounds. The first process checks the files and all open the
-    one that it chose.
+    They are damaged, belong to an earlier start than ``start``, or have more than ``most_rounds``
+    rounds. The first process checks the files, and all open the one that it chose.
     """
-    name = shards.broadcast(
-        _find_newest_intact(root, start, most_rounds) if shards.is_first else None
-    )
-    if name is None:
-        return None
-
-    state = json.loads((root / name / _STATE_FILE).read_text(encoding="utf-8"))
-    return Checkpoint(root / name, state)
-
-
-def _find_newest_intact(root: Path, start: int, most_rounds: int | None) -> str | None:
-    for folder in _list_newest_first(root):
+    name = None
+    for folder in _list_newest_first(root) if shards.is_first else ():
         try:
             manifest = verify_manifest(folder)
         except CheckpointMismatch as error:
@@ -266,8 +252,14 @@ def _find_newest_intact(root: Path, start: int, most_rounds: int | None) -> str 
             log.warning("checkpoint %s has more rounds than are recorded", folder.name)
         else:
             log.info("resuming from checkpoint %s", folder.name)
-            return folder.name
-    return None
+            name = folder.name
+            break
+
+    name = shards.broadcast(name)
+    if name is None:
+        return None
+    state = json.loads((root / name / _STATE_FILE).read_text(encoding="utf-8"))
+    return Checkpoint(root / name, state)
 
 
 def _list_newest_first(root: Path) -> list[Path]:
@@ -283,9 +275,9 @@ def _write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def hash_stage(config: RunConfig, identity: Mapping[str, str]) -> str:
-    """Return what runs with one supervised stage have in common: settings, windows and articles."""
+    """Return the hash of what determines a supervised stage: settings, windows and articles."""
     settings = config.to_dict()
-    for section, names in _LATER_ALONE.items():
+    for section, names in _LATER_SETTINGS.items():
         settings[section] = {k: v for k, v in settings[section].items() if k not in names}
 
     data = {name: value for name, value in identity.items() if name != "config_hash"}
@@ -295,10 +287,9 @@ def hash_stage(config: RunConfig, identity: Mapping[str, str]) -> str:
 def keep_stage(run: RunFolder, stage: RunFolder) -> None:
     """Keep the state of a run at the end of its supervised stage, for runs with the same one.
 
-    A variant that changes how logics are rewritten has the full method's supervised stage, to the
-    last bit. A stage is identified by its settings (:func:`hash_stage`), not by the code that
-    trained it: use a folder with only one version of the code, and remove it when the last run has
-    ended.
+    A variant that only rewrites logics differently has the supervised stage of the full method, to
+    the last bit. A stage is identified by settings and data (:func:`hash_stage`), not by the code:
+    use a folder with only one version of the code, and remove it after the last run.
     """
     shutil.rmtree(stage.path, ignore_errors=True)
     write_text(stage.rounds_file, run.rounds_file.read_text(encoding="utf-8"))

@@ -1,9 +1,9 @@
 """The forecasts of a debate's round: two turns or more, verifiers, and PPO on their errors.
 
-Every round trains the forecasts of each turn by their own errors, as the other systems do, and the
-verifiers on the last turn's errors. Rounds in which another system would rewrite its logics
-(``evolution.every``) also try forecasts around those, tell them to the others, and credit each with
-what it led to. The arithmetic is in ``agents.debate``.
+Every round trains the forecasts of each turn by their own errors, as in the other systems, and the
+verifiers by the errors of the last turn. Rounds in which another system would rewrite its logics
+(``evolution.every``) also try forecasts around these, show them to the other agents, and credit
+each forecast with what it led to. The arithmetic is in ``agents.debate``.
 
 Shapes: A agents, B windows, T turns, H horizon.
 """
@@ -36,14 +36,14 @@ from compevo_core.training.schedule import RunGenerators, RunSchedule
 class Turn:
     """What the agents said in one turn of a tried debate, without gradient."""
 
-    readings: AgentReadings  # what each had read, of the others too but in the first turn
-    tried_ABH: Tensor  # the forecasts that were said
-    mean_ABH: Tensor  # those that they were drawn around
+    readings: AgentReadings  # what each agent had read; from the second turn on also of the others
+    tried_ABH: Tensor  # the forecasts that were tried
+    mean_ABH: Tensor  # the forecasts that they were drawn around
     reward_AB: Tensor  # minus their errors
 
 
 class DebateStep(ForecastStep):
-    """Forecasts a batch in a debate, whose agents keep their logics."""
+    """Forecasts a batch in a debate; its agents keep their logics."""
 
     def __init__(
         self, model: PopulationModel, executor: DebateExecutor, schedule: RunSchedule
@@ -61,7 +61,7 @@ class DebateStep(ForecastStep):
         round_number: int,
     ) -> PlayedForecasts:
         """Train all turns; return the last one's forecasts, weighed by the verifiers."""
-        # The evidence of the first turn is that of all: agents argue about the same news.
+        # Agents read the same news in all turns.
         first = self.executor.read(logics, examples)
         turns = [self.forecast_batch(first, generators.news_rng, round_number)]
         readings: AgentReadings = first
@@ -70,17 +70,17 @@ class DebateStep(ForecastStep):
             turns.append(self.forecast_batch(readings, generators.news_rng, round_number))
         last = turns[-1]
 
-        # Verifiers judge what was said last, which is what the population forecasts.
+        # Verifiers judge the last turn, which is what the population forecasts.
         logit_AB = self._train_verifiers(readings, last, round_number)
         weights_BA = weigh_by_score(logit_AB)
         loss_pg = 0.0
-        # Where other systems rewrite logics, this one takes its policy step: the same budget.
+        # A policy step takes the place of rewriting logics, within the same budget.
         if self.schedule.rewrites(round_number):
             tried = self._try(first, turns[0], generators.numpy_rng)
             loss_pg = self._train_policy(tried, round_number)
 
         aggregate_BH = aggregate_forecasts(last.values_ABH, weights_BA)
-        # The loss that other systems record, so that their curves can stand on one axis.
+        # The same loss as other systems record, for curves on one axis.
         loss_B = prediction_loss(aggregate_BH, last.truth_BH, self.config.objective)
         return dataclasses.replace(
             last,
@@ -97,14 +97,12 @@ class DebateStep(ForecastStep):
     ) -> Tensor:
         """Add the gradient of the verifiers' loss; return their logits (A, B) before the step."""
         logits = []
-        # A reward is minus the forecast's error.
         error_AB = -last.reward_AB
-
         for agent in self._agents:
             logit_1B = self.debate_executor.judge(
                 VERIFIER, readings[agent], base_ABH=last.values_ABH[agent], agents=agent
             )
-            # Agent by agent, as the activations of all of them may not fit in memory.
+            # Agent by agent, as the activations of all may not fit in memory.
             loss = binary_cross_entropy_with_logits(logit_1B, find_better(error_AB)[agent])
             require_finite("the verifier's loss", loss, round_number)
             (self.config.debate.verifier_weight * loss).backward()  # type: ignore[no-untyped-call]
@@ -121,7 +119,6 @@ class DebateStep(ForecastStep):
         mean_ABH = first.values_ABH
         turns: list[Turn] = []
         for number in range(debate.revisions + 1):
-            # In the first turn there is nothing to read of the others.
             if number:
                 readings = self.debate_executor.exchange(readings, turns[-1].tried_ABH)
                 mean_ABH = self.executor.forecast(readings).values_ABH
@@ -137,7 +134,7 @@ class DebateStep(ForecastStep):
     def _train_policy(self, turns: Sequence[Turn], round_number: int) -> float:
         """Add the gradient of policy and value in all turns; return the policy's loss."""
         rewards_TAB = torch.stack([turn.reward_AB for turn in turns])
-        # Rewards of all turns are known before any is learnt from: an early one led to the later.
+        # Rewards of all turns are needed first, as early forecasts led to the later ones.
         returns_TAB = discount_rewards(rewards_TAB, self.config.debate.discount)
 
         lambda_pg = self.config.objective.lambda_pg
@@ -145,8 +142,7 @@ class DebateStep(ForecastStep):
         for turn, return_AB in zip(turns, returns_TAB, strict=True):
             values = []
             for agent in self._agents:
-                # The value learns from the return that it is compared with; the advantage uses it
-                # as it was.
+                # The value learns from the return; the advantage uses it as it was before.
                 value_1B = self.debate_executor.judge(VALUE, turn.readings[agent], agents=agent)
                 loss = (value_1B - return_AB[agent]).square().mean()
                 require_finite("the value's loss", loss, round_number)
@@ -155,12 +151,11 @@ class DebateStep(ForecastStep):
 
             advantage_AB = standardise_advantages(return_AB, torch.cat(values))
             for agent in self._agents:
-                # No dropout: the ratio would compare the policy with one that no forecast was drawn
-                # from.
+                # Without dropout, as the forecasts were drawn without it.
                 mean_1BH = self.executor.forecast(
                     turn.readings[agent], train=True, drops_units=False, agents=agent
                 ).values_ABH
-                # One draw a window: windows are the samples, of one "token" each.
+                # There is one draw for each window: windows are the samples, of one "token" each.
                 tried_1BH = turn.tried_ABH[agent]
                 deviation = self.config.debate.exploration
                 logp_1B1 = log_density(tried_1BH, mean_1BH, deviation)[..., None]

@@ -1,7 +1,7 @@
 """Measure in a run what the theorems of the paper's appendix B assume or conclude.
 
-None of these numbers proves a theorem. Each says, for one finite run, whether what a theorem
-assumes or concludes is observed to fail.
+None of these numbers proves a theorem. Each shows, for one finite run, whether an assumption or a
+conclusion fails.
 
 Shapes:
     A agents, G logics of a group, K fixed logics, N agents, rounds or known targets, T rounds,
@@ -30,7 +30,7 @@ _CONFIDENCE = 0.95  # share of the bootstrap paths that an interval covers
 
 
 def as_finite_array(name: str, values: npt.ArrayLike, ndim: int) -> FloatArray:
-    """Return the values as a float64 array, or raise a DataError: NaN would pass for no gap."""
+    """Return the values as a float64 array; DataError if one is not finite, or there are none."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != ndim or array.size == 0 or not np.isfinite(array).all():
         raise DataError(
@@ -44,13 +44,13 @@ def as_finite_array(name: str, values: npt.ArrayLike, ndim: int) -> FloatArray:
 def best_response_gap(group_rewards: npt.ArrayLike, played_rewards: npt.ArrayLike) -> FloatArray:
     """Return the reward (A,) that each agent would gain by its best sampled logic instead.
 
-    Observes Theorem B.1.1 through the best response (Eq. 19): at an equilibrium of the sampled game
-    every gap is 0. It proves none, as G samples are not the strategy space. ``group_rewards`` are
-    (A, G), ``played_rewards`` (A,).
+    At an equilibrium of the sampled game every gap is 0 (Theorem B.1.1, Eq. 19); G samples are not
+    the whole strategy space, so a gap of 0 proves none. ``group_rewards`` are (A, G),
+    ``played_rewards`` (A,).
     """
     group_AG = as_finite_array("group_rewards", group_rewards, 2)
     played_A = as_finite_array("played_rewards", played_rewards, 1)
-    # The played logic may beat all samples: the best response is then to play it on.
+    # The played logic may beat all samples; then it is the best response.
     return np.asarray(np.maximum(group_AG.max(axis=1) - played_A, 0.0))
 
 
@@ -62,9 +62,9 @@ def aggregate_best_response_gap(
 ) -> FloatArray:
     """Return the drop (A,) in the aggregate loss if one agent switched to its best sampled logic.
 
-    The forecasts of the others and all weights stay as played. Observes the local equilibrium of
-    Theorem B.2.1, step 6, only for L_pred, among sampled logics. Scaled forecasts are (A, G, B, H)
-    and (A, B, H), weights (A,), or (B, A) where they differ by window, the truth (B, H) with NaN.
+    The forecasts of the others and all weights stay as played. This is the local equilibrium of
+    Theorem B.2.1, step 6, for L_pred and sampled logics only. Scaled forecasts are (A, G, B, H) and
+    (A, B, H), weights (A,), or (B, A) where they differ by window, the truth (B, H) with NaN.
     """
     group_AGBH = as_finite_array("group_forecasts", group_forecasts, 4)
     played_ABH = as_finite_array("played_forecasts", played_forecasts, 3)
@@ -76,26 +76,21 @@ def aggregate_best_response_gap(
     aggregate_BH = (weight_AB1 * played_ABH).sum(axis=0)
     change_AGBH = weight_AB1[:, None] * (group_AGBH - played_ABH[:, None])
 
-    played_loss = _masked_loss(aggregate_BH, truth_BH)
-    switched_loss_AG = _masked_loss(aggregate_BH + change_AGBH, truth_BH)
+    # One mean over all targets. Training averages each window first (agents.selection), which gives
+    # another number only where windows miss different numbers of targets.
+    played_loss = np.nanmean((aggregate_BH - truth_BH) ** 2)
+    switched_loss_AG = np.nanmean((aggregate_BH + change_AGBH - truth_BH) ** 2, axis=(-2, -1))
     return np.asarray(np.maximum(played_loss - switched_loss_AG.min(axis=1), 0.0))
-
-
-@dataclasses.dataclass(frozen=True)
-class GradientConflict:
-    """How far the gradients of the main and of the regularising terms agree (B.2)."""
-
-    cosine: float  # of the angle between them; 0 if one of them is zero
-    margin: float  # left side of Eq. 23, which is the condition that it is positive
 
 
 def gradient_conflict(
     main_norm: float, strategy_norm: float, inner_product: float
-) -> GradientConflict:
-    """Check the condition ||main|| > -||strategy|| cos of Theorem B.2.1, step 2 (Eq. 22 and 23).
+) -> tuple[float, float]:
+    """Return cosine and margin of the main and the regularising gradient (Eq. 22 and 23).
 
-    It holds exactly if a small step along -(main + strategy) still lowers the main loss, to first
-    order, for one batch. Processes exchange three numbers instead of gradients.
+    The margin, the left side of Eq. 23, is positive exactly if a small step along -(main +
+    strategy) still lowers the main loss, to first order, for one batch (Theorem B.2.1, step 2). The
+    cosine is 0 if a gradient is zero. Processes exchange three numbers instead of gradients.
     """
     numbers = (main_norm, strategy_norm, inner_product)
     if not all(map(math.isfinite, numbers)) or min(main_norm, strategy_norm) < 0:
@@ -105,19 +100,19 @@ def gradient_conflict(
         )
 
     scale = main_norm * strategy_norm
-    # Rounding can carry the quotient of two nearly parallel gradients just past 1.
+    # By rounding, the quotient of two nearly parallel gradients can exceed 1.
     cosine = 0.0 if scale == 0.0 else max(-1.0, min(1.0, inner_product / scale))
 
-    # Times main_norm, this is the inner product of the main with the joint gradient: how fast the
-    # main loss falls, to first order, along the joint step.
-    margin = main_norm + strategy_norm * cosine
-    return GradientConflict(cosine, margin)
+    # Times main_norm, the margin is the inner product of the main with the joint gradient: how fast
+    # the main loss falls, to first order, along the joint step.
+    return cosine, main_norm + strategy_norm * cosine
 
 
 def weight_entropy(weights: npt.ArrayLike) -> float:
     """Return the entropy of the aggregation weights w (A,) in nats (Eq. 5, Proposition B.5.1).
 
-    0 is a single agent, log A a plain mean, exp(entropy) the number of agents that count.
+    It is 0 for a single agent and log A for a plain mean; exp(entropy) is the number of agents that
+    count.
     """
     weight_A = as_finite_array("weights", weights, 1)
     total = float(weight_A.sum())
@@ -129,21 +124,12 @@ def weight_entropy(weights: npt.ArrayLike) -> float:
     from scipy.special import entr
 
     # entr is -w log w with 0 at w = 0; a weight just above 1 by rounding gives a tiny negative sum.
-    # scipy.stats.entropy would divide by the sum first and measure other weights than were used.
+    # scipy.stats.entropy would normalise the weights first.
     return max(0.0, float(entr(weight_A).sum()))
 
 
-def _masked_loss(forecast: FloatArray, truth_BH: FloatArray) -> FloatArray:
-    """Return the mean loss over the known targets, (..., B, H) to (...)."""
-    # One mean over all targets. Training averages each window first (agents.selection), which gives
-    # another number only where windows miss different numbers of targets.
-    error = forecast - truth_BH
-    cost = error**2
-    return np.asarray(np.nanmean(cost, axis=(-2, -1)))
-
-
 def assign_fixed_logics(agents: int, count: int, form: str = "free") -> list[list[str]]:
-    """Return K fixed logics for each agent, (A, K): its own seed logic and those after it."""
+    """Return K fixed logics for each agent, (A, K): its own seed logic and the next ones."""
     seeds = list_seed_logics(form)
     return [[seeds[(agent + k) % len(seeds)] for k in range(count)] for agent in range(agents)]
 
@@ -167,10 +153,9 @@ class RegretTracker:
     def describe(self) -> dict[str, Any]:
         """Return a round's record on regret, by its keys, for a round that scored no logics.
 
-        The regrets stay at the values of the round before. They may be negative, as an agent that
-        adapts can beat every fixed logic: the comparator is the best of K logics in hindsight, not
-        the equilibrium's value. Observes Theorem B.3.2 (Bayesian regret O(sqrt T), Eq. 25 and 48)
-        and, against it, Lemma B.4.1 (linear regret of debate).
+        Regrets are unchanged by such a round. They may be negative, as an agent that adapts can
+        beat the best of K fixed logics in hindsight. Theorem B.3.2 states a Bayesian regret of
+        O(sqrt T) (Eq. 25 and 48), Lemma B.4.1 a linear one for debate.
         """
         has_fixed = any(map(len, self.fixed))
         # The maximum of sums, not a sum of maxima: a comparator may not switch between rounds.
@@ -191,7 +176,7 @@ class RegretTracker:
         same windows; (A, 0) if no fixed logic is scored. ``group_gap_A`` is the reward by which the
         best sampled logic beat the played one: that comparator may switch each round.
         """
-        # Needs no forecast beyond those of the group, so every run measures it.
+        # Every run measures this regret, as it needs no other forecasts than the group's.
         self.group = (np.asarray(self.group) + group_gap_A).tolist()
         if not reward_AK.shape[1]:
             return self.describe()
@@ -208,7 +193,7 @@ class RegretTracker:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GrowthFit:
-    """The exponent b of one curve with a bootstrap interval; None where no fit is possible."""
+    """The exponent b of a curve with a bootstrap interval; None where no fit is possible."""
 
     exponent: float | None = None
     low: float | None = None
@@ -223,13 +208,13 @@ def fit_growth_exponent(
 ) -> GrowthFit:
     """Fit log regret = a + b log T after the burn-in, with a wild block bootstrap of the steps.
 
-    Theorem B.3.2 says b = 1/2 (Eq. 48), Lemma B.4.1 says b = 1 for debate. An interval below 1 is
-    what sublinear regret looks like over this run. The bootstrap flips the sign of whole blocks of
-    each step's departure from the fitted curve and sums again. ``regret`` (T,) is cumulative.
+    Theorem B.3.2 says b = 1/2 (Eq. 48), Lemma B.4.1 b = 1 for debate; an interval below 1 is
+    sublinear regret in this run. The bootstrap flips the signs of whole blocks of deviations from
+    the fitted steps, and sums again. ``regret`` (T,) is cumulative.
     """
     regret_T = as_finite_array("regret", regret, 1)
     rounds_T = np.arange(1, len(regret_T) + 1, dtype=np.float64)
-    # The first rounds show the start, warm-up included, and not the growth.
+    # The first rounds, warm-up included, do not show the growth.
     is_late_T = rounds_T > math.floor(_BURN_IN * len(regret_T))
 
     n_used = int((is_late_T & (regret_T > 0)).sum())
@@ -239,7 +224,7 @@ def fit_growth_exponent(
         return GrowthFit(reason=reason, **counts)
 
     slope, intercept = _fit_log_line(rounds_T, regret_T, is_late_T)
-    # Steps, not sums: the departures of single rounds are what may be treated as noise.
+    # Steps, not sums: only deviations of single rounds may be treated as noise.
     fitted_step_T = np.diff(math.exp(intercept) * rounds_T**slope, prepend=0.0)
     noise_T = np.diff(regret_T, prepend=0.0) - fitted_step_T
 
@@ -309,7 +294,7 @@ def measure_health(values_ABH: npt.ArrayLike, truth_BH: npt.ArrayLike) -> dict[s
     agents = len(values)
     pairs = [_correlate(*pair_2N) for pair_2N in itertools.combinations(error_AN, 2)]
     correlation = float(np.mean(pairs)) if pairs else 1.0
-    # Errors that cancel would count as more agents than there are, up to infinitely many.
+    # Errors that cancel would otherwise count as more agents than there are.
     effective = agents / (1.0 + (agents - 1) * max(correlation, 0.0))
 
     best = float(np.abs(error_AN).mean(axis=1).min())
@@ -320,12 +305,12 @@ def measure_health(values_ABH: npt.ArrayLike, truth_BH: npt.ArrayLike) -> dict[s
 
 
 def _correlate(first_N: FloatArray, second_N: FloatArray) -> float:
-    # Equal errors are one agent twice, also where they do not vary and no correlation is defined.
+    # Equal errors correlate fully, even if they do not vary and no correlation is defined.
     if np.array_equal(first_N, second_N):
         return 1.0
 
     first_N = first_N - first_N.mean()
     second_N = second_N - second_N.mean()
     size = float(np.sqrt((first_N**2).sum() * (second_N**2).sum()))
-    # An error that is the same everywhere says nothing on how the other one varies.
+    # A constant error correlates with no other.
     return float((first_N * second_N).sum()) / size if size > 0 else 0.0

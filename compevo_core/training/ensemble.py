@@ -1,7 +1,7 @@
 """An ensemble: models that forecast, and what combines them.
 
-What belongs here: weights, calibration and experience of one model or several; agents, which
-correct their models, as such an ensemble; the files of both. What does not: fitting the models
+What belongs here: weights, calibration and experience of one model or several; the ensemble of
+agents, which correct their models; the files of both. What does not: fitting the models
 (``training.prior``) and what combines them (``training.calibration``), adapters and rounds
 (``training.model``, ``training.loop``). Nothing here imports torch, which takes longer than most
 fits of a table.
@@ -45,7 +45,7 @@ _INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
 _HEAD_FILE = "head.safetensors"
 _STATE_FILE = "state.safetensors"
 _HEAD_PREFIXES = ("answers.", "debate.", "linear.", "calibration.blend")
-"""Prefixes of an agent's stored tensors other than its adapters: its decoder and calibration."""
+"""Prefixes of an agent's stored tensors other than its adapters."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class MemberForecasts:
 
     values_ABH: FloatArray
     base_ABH: FloatArray  # what agents correct; without agents the forecasts themselves
-    weights_BA: FloatArray | None = None  # where the forecasts themselves say how much they count
+    weights_BA: FloatArray | None = None  # of the agents, if they weigh each other
     # Ids of the articles that each agent read, by agent and window, best match first
     news: Sequence[Sequence[tuple[str, ...]]] = ()
     n_unparsed: int = 0  # answers that could not be read
@@ -63,11 +63,10 @@ class MemberForecasts:
 class Ensemble:
     """One model or several, and what weighs and corrects their forecasts.
 
-    ``mix_AP`` is each member's share in the fitted models. Without agents the weights of
-    ``selection`` are equal and there are no ``logics``, the texts (A,) that agents read news by.
+    ``mix_AP`` is the share of each fitted model in a member. Without agents the weights of
+    ``selection`` are equal and there are no ``logics``, the texts (A,) by which agents read news.
     ``calibration`` changes nothing until it is fitted; ``experience`` begins with validation.
-    ``priors`` are the fitted models, once they are. ``trainable_parameters`` counts what rounds
-    change.
+    ``priors`` are set when fitted. ``trainable_parameters`` counts what rounds change.
     """
 
     priors: PriorSet
@@ -79,7 +78,7 @@ class Ensemble:
         self.scaler = scaler
         self.mix_AP = mix_priors(config)[1]
         self.logics: list[str] = []
-        # A ``FitnessSelection`` where there are rounds.
+        # A ``FitnessSelection`` if there are rounds.
         self.selection: Any = EqualFitness(members)
         self.calibration = ErrorCalibration(members, entities, horizon)
         self.experience = Experience.start(entities, members, horizon)
@@ -121,9 +120,9 @@ class Ensemble:
 class AgentEnsemble(Ensemble):
     """Agents, each of which corrects its models by what it reads.
 
-    Each process holds what its local agents have of their own, and whole what all share; without
-    ``shards`` this process holds all agents. ``executor`` forecasts by them under their logics, and
-    ``linear`` holds the readings of their ridges that are sealed, if news is read by ridges.
+    Each process has the tensors of its local agents, and of what all agents share; without
+    ``shards`` all agents are local. ``executor`` forecasts by them under their logics, and
+    ``linear`` has the sealed fits of their ridges, if news is read by ridges.
     """
 
     executor: "ReadingExecutor"
@@ -158,13 +157,13 @@ class AgentEnsemble(Ensemble):
     def find_reader(
         self, examples: Sequence[ForecastExample], retriever: "NewsRetriever"
     ) -> "LinearReader | None":
-        """Return what reads linearly: fits on train windows, those sealed if none are given."""
+        """Return what reads linearly: fits on train windows, or sealed fits if none are given."""
         if self.linear is None or not examples:
             return self.linear
         return self.read_news(examples, retriever).fit()
 
     def settle(self, logics: Sequence[str]) -> None:
-        """Forecast under logics from now on; fit what agents read together, if they do."""
+        """Forecast under these logics from now on; fit joint readings to them, if there are any."""
         from compevo_core.agents.joint_reader import JointReader
 
         self.logics = list(logics)
@@ -175,9 +174,8 @@ class AgentEnsemble(Ensemble):
     def forecast(self, examples: Sequence[ForecastExample]) -> MemberForecasts:
         """Forecast examples by every agent under its logic, without dropout and gradient.
 
-        Forecasts are the same on every process; the news are what its own agents read.
+        Forecasts are the same on every process; news are only what local agents read.
         """
-        # Each process forecasts with the agents it holds; what all need is gathered.
         logics, size = self.shards.local(self.logics), self.config.run.micro_batch_size
         starts = range(0, len(examples), size)
         played = [self.executor.play(logics, examples[start : start + size]) for start in starts]
@@ -200,21 +198,21 @@ class AgentEnsemble(Ensemble):
     ) -> FloatArray:
         """Return the reward (A, C) of each agent's candidates while all play ``logics``.
 
-        It is what a rewriting pays: what ridges gain by the news that a logic finds, or minus the
-        error of the agent's forecast, on as many of the examples. Nothing changes by it.
+        It is the reward of a rewriting, on as many of the examples: what ridges gain by the news
+        that a logic finds, or minus the error of the agent's forecast. Nothing is changed.
         """
         count = self.config.grpo.reward_windows or len(examples)
         examples = [examples[i] for i in evenly_spaced(len(examples), count)]
         if self.config.pays_for_readings:
             news = self.read_news(examples, self.executor.news_retriever)
             return news.compare(logics, candidates)
-        executor: Any = self.executor  # of a language model, as others are paid for readings
+        executor: Any = self.executor  # has a language model, as others are paid for readings
         values_ACBH = to_array(executor.forecast_groups(candidates, examples).values_ABH)
         truth_BH = np.stack([each.truth_H for each in examples if each.truth_H is not None])
         return np.asarray(-np.nanmean(np.square(values_ACBH - truth_BH), axis=-1).mean(-1))
 
     def shared_parameters(self) -> list[Any]:
-        """Return the parameters that every process holds whole; of others an agent each row."""
+        """Return the parameters that all agents share; each row of another belongs to an agent."""
         return []
 
     def tensors(self) -> "dict[str, Tensor]":
@@ -222,7 +220,7 @@ class AgentEnsemble(Ensemble):
         return self.agent_tensors() | self.shared_tensors()
 
     def agent_tensors(self) -> "dict[str, Tensor]":
-        """Return what an agent has of its own by stored name, local agents first."""
+        """Return the tensors of the local agents by stored name, a row for each."""
         blend = {"blend_AH": self.shards.local(self.calibration.blend_AH)}
         readings = {} if self.linear is None else self.linear.arrays
         return _share("calibration", blend) | _share("linear", readings)
@@ -259,7 +257,7 @@ class AgentEnsemble(Ensemble):
         tensors = self.agent_tensors()
         for agent in self.shards.written_agents:
             row = self.shards.local_agents.index(agent)
-            # The text decoder has no head of its own, but calibration is fitted for it too.
+            # Agents that answer by text have no head, but a calibration.
             head = {k: value[row] for k, value in tensors.items() if k.startswith(_HEAD_PREFIXES)}
             name_agent(folder, agent).mkdir(parents=True, exist_ok=True)
             _write_values(head, name_agent(folder, agent) / _HEAD_FILE)
@@ -274,7 +272,7 @@ class AgentEnsemble(Ensemble):
         """Set every value to what :meth:`save` wrote for the same configuration."""
         files = [name_agent(folder, agent) / _HEAD_FILE for agent in self.shards.local_agents]
         heads = [load_file(file) for file in files]
-        # Adapters are in place already; `load` wants every tensor, so it gets them back.
+        # Adapters are in place already, but ``load`` needs every tensor.
         tensors = {
             k: v for k, v in self.agent_tensors().items() if not k.startswith(_HEAD_PREFIXES)
         }
@@ -295,12 +293,12 @@ def add_prefix(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _share(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> "dict[str, Tensor]":
-    """Return arrays as tensors of the same memory: what is written into them is in the model."""
+    """Return arrays as tensors of the same memory: writing into them changes the model."""
     import torch
 
     return add_prefix(prefix, {name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 def _write_values(values: Mapping[str, Any], file: Path) -> None:
-    # In the order of C, as the format wants it; numbers stay numbers.
+    # The format needs the order of C; a scalar stays one.
     save_file({k: np.array(to_array(v), order="C") for k, v in values.items()}, file)

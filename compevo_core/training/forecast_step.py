@@ -1,8 +1,8 @@
 """The first half of a round: forecast the batch and add the gradient of L_pred (paper 4.1, 4.2).
 
-Dropout, of adapters and of news, belongs only to the training pass. Rewards, fitness and all
-comparisons come from forecasts without it (decision 04-policy). Where processes share the agents,
-the forecasts are gathered and every process computes the loss of all of them.
+Only the training pass has dropout, of adapters and of news. Rewards, fitness and all comparisons
+come from forecasts without it (decision 04-policy). Where processes share the agents, forecasts are
+gathered, and every process computes the loss of all.
 
 Shapes: A agents (of all processes, unless noted), B windows, H horizon.
 """
@@ -36,12 +36,12 @@ class PlayedForecasts:
     loss_pred: float  # what L_pred minimised, of the training pass (Eq. 7)
     loss_own: float  # sum of the agents' own errors, of the training pass; 0 at weight 0
     loss_tokens: float  # cross-entropy of the targets' digits, summed; 0 for the head
-    n_unparsed: int  # answers of this process's agents that could not be read
-    n_cut: int  # prompts of this process's agents that were too long
-    # Ids of what each of this process's agents retrieved, by agent and window, best match first
+    n_unparsed: int  # answers of local agents that could not be read
+    n_cut: int  # prompts of local agents that were too long
+    # Ids of what each local agent retrieved, by agent and window, best match first
     news: Sequence[Sequence[tuple[str, ...]]]
     loss_pg: float = 0.0  # policy loss of a debate
-    weights_A: Tensor | None = None  # mean weights, where the forecasts themselves give some
+    weights_A: Tensor | None = None  # mean weights, if the agents weigh each other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ class _MicroBatch:
     played: AgentReadings  # by the logics that they play
     trained: AgentReadings  # in the training pass: of some windows other news, or none
     windows: int  # of the whole round
-    answers: int  # of the whole round: windows with a complete truth; only these teach answers
+    answers: int  # of the whole round: windows with a complete truth, as only they teach answers
     round_number: int
 
     @property
@@ -61,7 +61,7 @@ class _MicroBatch:
 
     @property
     def answer_share(self) -> float:
-        """The share of the round's answers that are taught here."""
+        """The share of the round's answers that are taught in this micro-batch."""
         return sum(example.has_whole_truth for example in self.examples) / max(self.answers, 1)
 
     def select(self, windows: slice) -> "_MicroBatch":
@@ -85,7 +85,7 @@ class ForecastStep:
         self._changes_news = self.config.news.dropout > 0.0 or self.config.news.other_logics > 0.0
         self._is_by_agent = self.config.run.gradient == "by-agent"
         self.chosen_gradient = ""
-        """what ``run.gradient = "auto"`` has become, from the first batch on"""
+        """what ``run.gradient = "auto"`` was resolved to, from the first batch on"""
 
     def run(
         self,
@@ -96,9 +96,9 @@ class ForecastStep:
     ) -> PlayedForecasts:
         """Forecast the batch and add the gradient of L_pred (Eq. 7) and of the own errors.
 
-        ``logics`` (A,) belong to all agents, B ``examples`` have their truth, and a generator
-        samples which agents see no news of a window. NonFiniteLoss, on every process, if a forecast
-        or a loss is NaN or infinite.
+        ``logics`` (A,) belong to all agents, B ``examples`` have their truth. A generator samples
+        which agents see no news of a window. NonFiniteLoss, on every process, if a forecast or a
+        loss is not finite.
         """
         readings = self.executor.read(self.shards.local(logics), examples)
         return self.forecast_batch(readings, generators.news_rng, round_number)
@@ -106,7 +106,7 @@ class ForecastStep:
     def forecast_batch(
         self, readings: AgentReadings, rng: np.random.Generator, round_number: int
     ) -> PlayedForecasts:
-        """Do what :meth:`run` does with what the local agents read of a batch."""
+        """Do what :meth:`run` does, from the readings of the local agents."""
         examples = [reading.example for reading in readings[0]]
         size = self.config.run.micro_batch_size
         whole = _MicroBatch(
@@ -127,7 +127,7 @@ class ForecastStep:
             trained, batch_losses = self._train_pass(batch)
             losses += batch_losses
             scored.append((batch, trained))
-        # After all training passes: dropout masks are drawn in the order of the passes.
+        # After all training passes, as dropout masks are drawn in the order of the passes.
         passes = [self._score_pass(batch, trained) for batch, trained in scored]
 
         values_ABH = torch.cat([part.values_ABH for part in passes], 1)
@@ -148,28 +148,27 @@ class ForecastStep:
         )
 
     def _choose_gradient(self, batch: _MicroBatch) -> None:
-        """Choose how L_pred goes backward from what one agent's reading of a micro-batch keeps."""
+        """Choose the backward pass of L_pred by the memory that one agent's reading keeps."""
         device = self.model.backbone.device
-        # What is read only to be counted draws no units.
+        # This reading must not change the generator of dropout.
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             saved = count_saved_bytes(
-                lambda: self._read_one(batch, slice(0, 1)),
-                self.model.backbone.model.parameters(),
+                lambda: self._read_one(batch, slice(0, 1)), self.model.backbone.model.parameters()
             )
 
-        # Half: later prompts may be longer, and weights, their gradients and rewriting need room.
+        # Half of it, as later prompts may be longer, and gradients and rewriting need memory too.
         room = memory_bytes(device) / 2
         chosen = "joint" if saved * len(batch.played) <= room else "by-agent"
-        # Processes that split the backbone must read alike.
+        # Processes that split the backbone must choose alike.
         self.chosen_gradient = self.shards.broadcast(chosen)
         self._is_by_agent = self.chosen_gradient == "by-agent"
 
     def _train_pass(self, batch: _MicroBatch) -> tuple[BatchForecasts, list[float]]:
         """Add the gradient of a micro-batch; return its forecasts, and its share of the losses."""
         if self._is_by_agent:
-            # To save memory a reading keeps no activation, and is repeated where the backward pass
-            # reaches it, with the same units dropped (decision 12-engine). The generator of a GPU
-            # is put back only where an argument is on it.
+            # To save memory a reading keeps no activations, and is repeated in the backward pass
+            # with the same units dropped (decision 12-engine). The generator of a GPU is restored
+            # only if an argument is on it.
             gates_A = self.model.selection.gates_A
             readings = [
                 checkpoint(self._read_one, batch, slice(row, row + 1), gates_A, use_reentrant=False)
@@ -194,13 +193,13 @@ class ForecastStep:
     def _change_news(self, readings: AgentReadings, rng: np.random.Generator) -> AgentReadings:
         """Return what agents read in the training pass.
 
-        For sampled pairs of agent and window there is no news, or what a seed logic retrieves: an
-        agent that has read the news of only one logic would judge others by their novelty.
+        Sampled pairs of agent and window have no news, or the news of a seed logic: an agent that
+        has only read the news of one logic would judge others by their novelty.
         """
         if not self._changes_news:
             return readings
 
-        # Sampled for all agents on every process, so that the generator stays the same on all.
+        # Sampled for all agents, so that the generator stays equal on all processes.
         settings = self.config.news
         seeds = list_seed_logics(self.config.evolution.form)
         draw_AB = rng.random((self.config.population.agents, len(readings[0])))
@@ -211,7 +210,7 @@ class ForecastStep:
                 if draw < settings.dropout and reading.news[0]:
                     changed[row][b] = dataclasses.replace(reading, news=[()])
                 elif settings.dropout <= draw < settings.dropout + settings.other_logics:
-                    # Reuse the remainder of the draw, also uniform, to pick the logic.
+                    # The remainder of the draw is uniform too, and picks the logic.
                     share = (draw - settings.dropout) / settings.other_logics
                     logic = seeds[int(share * len(seeds))]
                     if logic not in reading.logics:
@@ -228,15 +227,15 @@ class ForecastStep:
         return self.executor.forecast(batch.trained[agent], train=True, agents=agent)
 
     def _score_pass(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
-        """Return forecasts without dropout; the training pass gives them if it dropped nothing."""
+        """Return forecasts without dropout: of the training pass, if that dropped nothing."""
         if not (self._drops_units or self._changes_news):
             return trained
 
-        # Answers as text that could not be read are counted by micro-batch, not by window.
+        # Not for text, whose unreadable answers are counted by micro-batch, not by window.
         if not self._drops_units and self.config.forecast.decoder == "head":
             return self._read_dropped(batch, trained)
 
-        # Agent by agent where memory is short: all of them at once would be the peak of the round.
+        # Agent by agent if memory is short, as all at once would be the peak of the round.
         agents = len(batch.played)
         size = 1 if self._is_by_agent else agents
         chosen = [slice(row, row + size) for row in range(0, agents, size)]
@@ -244,7 +243,7 @@ class ForecastStep:
         return self._gather(batch, [forecast(batch.played[some], agents=some) for some in chosen])
 
     def _read_dropped(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
-        """Read again, agent by agent, the windows whose news were dropped; leave the others."""
+        """Repeat, agent by agent, the forecasts of windows whose news were changed."""
         local_ABH = self.shards.local(trained.values_ABH).clone()
         n_cut = trained.n_cut  # a prompt without news is never cut
         for row, (played, read) in enumerate(zip(batch.played, batch.trained, strict=True)):
@@ -265,7 +264,7 @@ class ForecastStep:
         losses_A = torch.cat([reading.token_loss_A for reading in readings])
         token_loss_A = self.shards.all_gather(losses_A, "losses").detach()
 
-        # Gathered values: with NaN in one agent every process stops, none waits for the others.
+        # Gathered values, so that every process stops if one agent has NaN, and none waits.
         require_finite("the forecast", values_ABH.sum((1, 2)), batch.round_number)
         require_finite("the token loss", token_loss_A, batch.round_number)
         return BatchForecasts(
@@ -286,7 +285,7 @@ class ForecastStep:
         weights_BA = self.model.selection.weights(entities)
         aggregate_BH = aggregate_forecasts(values_ABH, weights_BA)
 
-        # Over the windows of the round, not of the micro-batch: its size only decides memory.
+        # Over the windows of the round, as the size of the micro-batch only decides memory.
         pred = prediction_loss(aggregate_BH, truth_BH, objective).sum() / batch.windows
         own_loss = torch.zeros_like(pred)
         if objective.lambda_own:
@@ -303,7 +302,7 @@ class ForecastStep:
 
 
 def count_saved_bytes(read: Callable[[], object], weights: Iterable[Tensor]) -> int:
-    """Return the bytes that autograd keeps of what ``read`` computes, ``weights`` not counted."""
+    """Return the bytes that autograd keeps of what ``read`` computes, except ``weights``."""
     held = {weight.untyped_storage().data_ptr() for weight in weights}
     saved: dict[int, int] = {}
 
@@ -313,7 +312,7 @@ def count_saved_bytes(read: Callable[[], object], weights: Iterable[Tensor]) -> 
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    # The graph lives until all is counted, so no two tensors of it have one address.
+    # The graph must live until all is counted, so that no two of its tensors share an address.
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         graph = read()
     del graph

@@ -1,28 +1,40 @@
 """The rounds of a run's agents, from the newest checkpoint on.
 
 What belongs here: playing, validating and recording rounds, their checkpoints, and the best one;
-loading what rounds with a language model need. What does not: a round (``training.round``), rounds
-without a language model (``training.search``), a whole run (``training.trainer``).
+agents without a language model, and their rounds, which search for logics. What does not: a round
+with a language model (``training.round``), the turns of a search (``agents.joint_reader``), a whole
+run (``training.trainer``).
 
 N rounds equal k rounds, a kill and a resume, bit for bit on a processor.
 
-Shapes: A agents, D hidden size.
+Shapes: A agents, G logics that an agent draws, D hidden size.
 """
 
 import abc
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.logics import list_first_logics
-from compevo_core.agents.retrieval import build_retriever
+from compevo_core.agents.decoders import ForecastExample
+from compevo_core.agents.logics import SlotDraws, list_first_logics
+from compevo_core.agents.numeric_inputs import NumericInputs
+from compevo_core.agents.observation import sample_peers
+from compevo_core.agents.retrieval import NewsRetriever, build_retriever
+from compevo_core.agents.selection import FitnessSelection
+from compevo_core.agents.strategy import ReadingExecutor
+from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import evenly_spaced
+from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lora.backbone import Backbone
+from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import write_text
-from compevo_core.training.calibration import ValidationErrors, measure_validation
+from compevo_core.training.calibration import measure_validation
 from compevo_core.training.checkpoint import (
     Checkpoint,
     capture_state,
@@ -35,10 +47,11 @@ from compevo_core.training.checkpoint import (
 from compevo_core.training.diagnostics import RegretTracker
 from compevo_core.training.ensemble import AgentEnsemble
 from compevo_core.training.model import PopulationModel
-from compevo_core.training.round import RoundState, RoundTrainer
+from compevo_core.training.round import RoundState, RoundTrainer, describe_start
 from compevo_core.training.round_record import RoundRecord, RoundResult
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import (
+    EVOLUTION,
     RunGenerators,
     RunSchedule,
     TimeLeft,
@@ -50,6 +63,12 @@ from compevo_core.training.schedule import (
 from compevo_core.training.training_data import OnRound, Outcome, RunSetup, TrainingData
 
 _READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
+
+_TEXTS = ("empty_logics", "unread_answers", "equal_groups", "answers")
+_UPDATES = ("grad_norm", "kl", "gradient_conflict", "gradient_margin", "clip_fraction")
+_LOSSES = ("loss", "loss_pred", "loss_tokens", "loss_pg", "loss_div", "loss_prune")
+_NO_LANGUAGE_MODEL: dict[str, Any] = dict.fromkeys(_TEXTS + _UPDATES + _LOSSES, 0)
+"""What a round measures only of a language model."""
 
 
 class TrainingLoop(abc.ABC):
@@ -110,8 +129,8 @@ class TrainingLoop(abc.ABC):
             validation = self._validate(state)
             record = self._complete_record(state, result, validation, started, stepped)
 
-            # The record first: a checkpoint of more rounds than there are records stops the run,
-            # records of more rounds than the checkpoint are dropped and written again.
+            # The record first: extra records are dropped and written again, but a checkpoint with
+            # more rounds than records would stop the run.
             if self.shards.is_first:
                 self.folder.append_round(record)
             self._keep(state)
@@ -129,7 +148,7 @@ class TrainingLoop(abc.ABC):
         return Outcome(state.round, state.best_error)
 
     def _clear(self) -> None:
-        """Remove what another training has left: it may be of later rounds, and pass for newer."""
+        """Remove what another training has left, as its later rounds would pass for newer ones."""
         if self.shards.is_first:
             self.folder.remove_training()
             self.folder.truncate_rounds(0)
@@ -149,15 +168,15 @@ class TrainingLoop(abc.ABC):
             regret=RegretTracker.start(agents, self.config.run.fixed_logics),
         )
 
-        # Untrained agents are a candidate too: with a head they forecast their base models, and a
-        # training that only makes that worse must not be chosen.
+        # Untrained agents are a candidate too: with a head they forecast like their base models,
+        # which a training may only make worse.
         self._validate(state)
         return state
 
     def _resume(self) -> RoundState | None:
         """Return the state of the newest intact checkpoint; None if there is none."""
         root, start = self.folder.checkpoints, self.setup.start
-        # A power cut may have taken the last record: an older checkpoint plays its round again.
+        # After a power cut the last record may be missing: an older checkpoint repeats its round.
         recorded = self.folder.count_rounds()
         saved = load_newest_checkpoint(root, self.shards, start, most_rounds=recorded)
         saved = saved or load_newest_checkpoint(root, self.shards, start)
@@ -165,8 +184,8 @@ class TrainingLoop(abc.ABC):
             return None
 
         state = self._restore(saved)
-        # On every process, as all of them must stop where records are missing; but none may write
-        # before all have read.
+        # On every process, as all must stop if records are missing; none may write before all have
+        # read.
         self.folder.require_rounds(state.round)
         self.shards.barrier()
         if self.shards.is_first:
@@ -177,12 +196,12 @@ class TrainingLoop(abc.ABC):
         self,
         state: RoundState,
         result: RoundResult,
-        validation: ValidationErrors | None,
+        validation: tuple[float, float] | None,
         started: float,
         stepped: float,
     ) -> RoundRecord:
         """Return what the round measured, and where the run is after it."""
-        # After the validation, so that its forecasts are counted in the round that measured it.
+        # After the validation, so that its forecasts are counted in this round.
         exchanged_bytes = self.shards.take_received()
         ended = self.setup.clock()
         self.time_left.add(Work.REWRITING if result.evolved else Work.TRAINING, stepped - started)
@@ -190,7 +209,7 @@ class TrainingLoop(abc.ABC):
             self.time_left.add(Work.VALIDATION, ended - stepped)
         state.train_seconds += ended - started
 
-        # Without validation windows this is the second training: nothing is calibrated after it.
+        # The second training has no validation windows, and is not calibrated.
         has_choice = bool(self.data.val_examples)
         left = count_work_left(
             self.schedule,
@@ -200,10 +219,11 @@ class TrainingLoop(abc.ABC):
             calibrates=has_choice,
             refits=has_choice and self.config.run.refit,
         )
+        error, prior_error = validation or (None, None)
         return RoundRecord(
             **result.model_dump(),
-            val_mae_scaled=validation.aggregate if validation else None,
-            val_prior_mae_scaled=validation.prior if validation else None,
+            val_mae_scaled=error,
+            val_prior_mae_scaled=prior_error,
             exchanged_bytes=exchanged_bytes,
             epoch=result.round // self.data.sampler.rounds_per_epoch,
             rounds=self.rounds,
@@ -212,8 +232,8 @@ class TrainingLoop(abc.ABC):
             train_seconds=state.train_seconds,
         )
 
-    def _validate(self, state: RoundState) -> ValidationErrors | None:
-        """Measure the validation error if that is due, and save the state if it is the lowest."""
+    def _validate(self, state: RoundState) -> tuple[float, float] | None:
+        """Measure the validation errors if that is due, and save the state of the lowest."""
         is_last = state.round == self.rounds
         if not self.validate_every or (state.round % self.validate_every and not is_last):
             return None
@@ -221,8 +241,8 @@ class TrainingLoop(abc.ABC):
         self.model.settle(state.logics)
         errors = measure_validation(self.model, self.data.val_examples)
         # Strictly lower: of equal rounds the first wins, and a resumed run chooses the same.
-        if errors.aggregate < state.best_error:
-            state.best_error = errors.aggregate
+        if errors[0] < state.best_error:
+            state.best_error = errors[0]
             self._save_checkpoint(state, self.folder.best)
         return errors
 
@@ -255,7 +275,7 @@ class PopulationLoop(TrainingLoop):
         stages: Path | None = None,
     ) -> None:
         config, shards, schedule = setup.config, setup.shards, setup.schedule
-        # Seeded before anything is built: loading a model may sample from torch's generator too.
+        # Before anything is built, as loading a model may sample from torch's generator too.
         seed_dropout(config.run.seed, shards.dropout_stream, 0)
         backbone = backbone or load_backbone(config.backbone, shard=not shards.splits_agents)
         layers = backbone.model.config.num_hidden_layers
@@ -269,11 +289,7 @@ class PopulationLoop(TrainingLoop):
         self.executor = model.build_executor(self.retriever, data.train_examples)
         self.model = model
         self.round_trainer = RoundTrainer(
-            model,
-            self.executor,
-            schedule,
-            model.writer(setup.selector),
-            data.train_examples,
+            model, self.executor, schedule, model.writer(setup.selector), data.train_examples
         )
         self.optimizer = self.round_trainer.update.optimizer
         self.generators = RunGenerators.from_seed(
@@ -301,7 +317,7 @@ class PopulationLoop(TrainingLoop):
         if stage is None or end is None:
             return super()._begin()
 
-        # Saved as this run's own: from here on nothing in its folder is of another run.
+        # Saved as this run's own: from now on its folder has nothing of another run.
         self._clear()
         if self.shards.is_first:
             write_text(self.folder.rounds_file, stage.rounds_file.read_text(encoding="utf-8"))
@@ -319,3 +335,91 @@ class PopulationLoop(TrainingLoop):
         super()._keep(state, is_due=is_due or ends_stage)
         if self._stage is not None and ends_stage and self.shards.is_first:
             keep_stage(self.folder, self._stage)
+
+
+class ReadingModel(AgentEnsemble):
+    """Agents that read by ridges: their fitness and the fits of the logics that they play."""
+
+    def __init__(
+        self, config: RunConfig, inputs: NumericInputs, shards: AgentShards | None = None
+    ) -> None:
+        super().__init__(config, inputs, shards)
+        if self.shards.processes > 1:
+            raise ConfigError(
+                "agents without a language model are trained in one process, in which a search "
+                "takes seconds: start it without torchrun"
+            )
+        selection = FitnessSelection.for_run(config, sorted(self.scaler.mean))
+        self.selection = selection.requires_grad_(False)
+
+    def build_executor(
+        self, retriever: NewsRetriever, train_examples: Sequence[ForecastExample] = ()
+    ) -> ReadingExecutor:
+        """Return what forecasts by fits on train examples, or by those that were sealed."""
+        reader = self.find_reader(train_examples, retriever)
+        agents = range(self.config.population.agents)
+        return ReadingExecutor(self.config, agents, self.mix_AP, retriever, reader)
+
+
+class SearchLoop(TrainingLoop):
+    """The rounds of agents that read only by ridges: the rewritings of a run's schedule.
+
+    In each, every agent draws G logics by chance, and plays the best of its record.
+    """
+
+    model: ReadingModel
+    checkpoint_every = 1
+
+    def __init__(
+        self, setup: RunSetup, folder: RunFolder, data: TrainingData, *, rounds: int | None = None
+    ) -> None:
+        config, plan = setup.config, setup.schedule
+        rewritings = sum(map(plan.rewrites, range(plan.total_rounds)))
+        schedule = dataclasses.replace(
+            plan, supervised_rounds=0, evolution_rounds=rewritings, every=1
+        )
+        super().__init__(setup, schedule, folder, data, rounds=rounds, layers=1)
+        self.model = ReadingModel(config, self.inputs, setup.shards)
+        self.model.executor = self.model.build_executor(self.retriever, data.train_examples)
+        self._draws = SlotDraws(config, sorted(self.model.scaler.mean))
+        agents = range(config.population.agents)
+        self.generators = RunGenerators.from_seed(config.run.seed, agents, torch.device("cpu"))
+
+    def start_agents(self, logics: Sequence[str]) -> Tensor:
+        """Return no states, (A, 0): nothing reads a logic."""
+        return torch.zeros(len(logics), 0)
+
+    def play(self, state: RoundState) -> RoundResult:
+        """Let each agent draw logics and choose; what only a language model has is 0 or empty."""
+        selection, grpo = self.model.selection, self.config.grpo
+        start = describe_start(state, selection)
+        rng = self.generators.numpy_rng
+        members = self.config.population.list_members()
+        peers = sample_peers(len(members), self.config.population.exposed_peers, rng)
+        groups = [
+            []
+            if members[agent].reads == "everything"
+            else self._draws.draw(
+                grpo.group_size,
+                state.logics[agent],
+                [state.logics[peer] for peer in peers[agent]],
+                generator,
+            )
+            for agent, generator in enumerate(self.generators.agents)
+        ]
+        news = self.model.read_news(self.data.train_examples, self.retriever)
+        turns = news.score(state.logics, groups, state.records, rng)
+        turns.pay(selection)
+        state.logics, state.records = turns.logics, turns.records
+        state.round += 1
+
+        return RoundResult(
+            **_NO_LANGUAGE_MODEL,
+            **start,
+            **turns.describe(grpo.group_size),
+            stage=EVOLUTION,
+            interaction=np.eye(len(members)).tolist(),
+            group_logics=groups,
+            candidates=[],
+            unique_news=[],
+        )

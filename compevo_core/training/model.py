@@ -37,16 +37,16 @@ class SystemModules:
     """The modules of ``config.population.system``, sampled from ``config.run.seed`` (paper D.4).
 
     - compevo, the paper's method: competition, fused logics, fitness as weights.
-    - sa: one forecast adapter, the logic it starts with, its own error.
+    - sa: one agent with a forecast adapter, trained on its own error, that keeps its first logic.
     - mael, multi-agent ensemble learning: such agents in parallel, their forecasts averaged. The
       paper gives one sentence: "parallel-agent averaging without interaction or evolution".
-    - mae-gpt, multi-agent evolution: the ensemble, whose logics a frozen language model mutates;
-      each agent plays the fittest of a logic and its mutations (``agents.logic_writer``).
+    - mae-gpt, multi-agent evolution: this ensemble, with logics that a frozen language model
+      mutates; each agent plays the fittest of a logic and its mutations (``agents.logic_writer``).
     - mad-rl, multi-agent debate with reinforcement learning: agents read each other's forecasts and
       revise their own, verified and weighed (``agents.debate``).
 
-    The linear layers of the backbone are replaced; it may be on the meta device. Every soft prompt
-    starts near ``neutral_D``, and fitness may be kept for each of ``entities``.
+    The linear layers of the backbone, which may be on the meta device, are replaced. Every soft
+    prompt starts near ``neutral_D``; fitness may be kept for each of ``entities``.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class SystemModules:
         system = config.population.system
         kinds = {"compevo": KINDS, "mad-rl": DEBATE_KINDS}.get(system, (FORECAST,))
 
-        # The adapters of all agents are sampled on every process, and those of others thrown away:
-        # an agent starts alike whoever holds it. The fusion is sampled after them.
+        # Every process samples the adapters of all agents, and keeps the local ones, so that an
+        # agent starts alike on any process. The fusion is sampled after them.
         generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
         layers = config.forecast.layers or None
-        # Logic adapters are drawn where there are none, too: others start alike in every system.
+        # Logic adapters are always drawn, so that the others start alike in every system.
         depths = {FORECAST: layers, LOGIC: None if LOGIC in kinds else 0}
         depths |= {kind: layers for kind in kinds if kind not in depths}
         self.population = Population(
@@ -97,8 +97,8 @@ class SystemModules:
 class PopulationModel(AgentEnsemble):
     """All trainable modules of a run, initialised from ``config.run.seed``.
 
-    Each process holds the adapters and heads of its local agents, and whole what belongs to all: it
-    takes the same steps with gates and fusion. The layers of the frozen backbone are replaced.
+    Each process has the adapters and heads of its local agents. Gates and fusion, which belong to
+    all, take the same steps on every process. The layers of the frozen backbone are replaced.
     """
 
     def __init__(
@@ -115,12 +115,12 @@ class PopulationModel(AgentEnsemble):
         is_debate = config.population.system == "mad-rl"
         if is_debate and len(self.shards.local_agents) < config.population.agents:
             raise ConfigError(
-                "agents of 'mad-rl' read each other in every turn, and processes would wait for "
-                "each other all the time: train it in one process"
+                "agents of 'mad-rl' read each other in every turn, so that processes would always "
+                "wait for each other: train it in one process"
             )
 
         entities = sorted(self.scaler.mean)
-        # Soft prompts start near a token that means nothing.
+        # Soft prompts start near a token without meaning.
         eos = torch.tensor([backbone.tokenizer.eos_token_id], device=backbone.device)
         embeds_1D: Tensor = backbone.model.get_input_embeddings()(eos)
         neutral_D = embeds_1D[0].detach().float().cpu()
@@ -145,7 +145,7 @@ class PopulationModel(AgentEnsemble):
     ) -> StrategyExecutor:
         """Return the strategy execution of this population on a news pool (paper 4.1).
 
-        With ``train_examples`` news is read by fits on them, otherwise by those that were sealed.
+        With ``train_examples`` news is read by fits on them, otherwise by the sealed fits.
         """
         if self.debate is not None and isinstance(self.decoder, HeadDecoder):
             return DebateExecutor(
@@ -181,7 +181,7 @@ class PopulationModel(AgentEnsemble):
         return [p for kind in kinds for p in self.population.adapter_parameters(kind)]
 
     def head_parameters(self) -> list[nn.Parameter]:
-        """Return numeric tokens, read-out and heads of a debate; it trains them too."""
+        """Return numeric tokens, read-out and heads of a debate, trained at the same rate."""
         debate = [] if self.debate is None else list(self.debate.parameters())
         return [*self.decoder.module.parameters(), *debate]
 
@@ -191,10 +191,7 @@ class PopulationModel(AgentEnsemble):
 
     @property
     def competes(self) -> bool:
-        """Whether agents see each other in training: fused logics, gates, one gradient norm.
-
-        Otherwise each learns as if the others were not there.
-        """
+        """Whether agents see each other in training: fused logics, gates, one gradient norm."""
         return self.fusion is not None
 
     def policy_adapter_parameters(self) -> list[nn.Parameter]:
@@ -205,23 +202,16 @@ class PopulationModel(AgentEnsemble):
         """Return interaction scores, fusion gates and soft prompt, which L_pg trains."""
         return [] if self.fusion is None else list(self.fusion.parameters())
 
-    def forecast_parameters(self) -> list[nn.Parameter]:
-        """Return what L_pred trains: forecast adapters, numeric tokens and read-out, gates."""
-        return [*self.adapter_parameters(), *self.head_parameters(), *self.gate_parameters()]
-
     def policy_parameters(self) -> list[nn.Parameter]:
         """Return what L_pg trains: logic adapters and the fusion's parameters."""
         return [*self.policy_adapter_parameters(), *self.fusion_parameters()]
 
     def shared_parameters(self) -> list[nn.Parameter]:
-        """Return what every process holds whole.
-
-        All other parameters have the local agents along their first dimension.
-        """
+        """Return what all agents share; others have the local agents as first dimension."""
         return [*self.gate_parameters(), *self.fusion_parameters()]
 
     def save(self, folder: Path) -> None:
-        """Write also the adapters of this process's agents, a folder each, as PEFT saves them."""
+        """Write also each local agent's adapters, as PEFT saves them."""
         for agent in self.shards.written_agents:
             for kind in self.population.kinds:
                 self.population.save_adapter(agent, kind, name_agent(folder, agent) / kind)
@@ -235,7 +225,7 @@ class PopulationModel(AgentEnsemble):
         super().restore(folder)
 
     def agent_tensors(self) -> dict[str, Tensor]:
-        """Return what an agent has of its own by stored name, local agents first."""
+        """Return the tensors of the local agents by stored name, a row for each."""
         adapters = {
             f"adapters.{name}.{kind}.{part}": getattr(layer, part)[kind].detach()
             for name, layer in self.population.layers.items()

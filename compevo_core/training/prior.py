@@ -1,8 +1,8 @@
 """The base models: the forecasters whose errors the agents learn to correct (02-priors).
 
-A base model's error on the windows that it was fitted on is smaller than on any later window, and
-agents trained on such forecasts would trust it too much. They train on forecasts of blocks that
-were left out, one horizon between the targets, and predict with the base model of the whole split.
+The errors of a base model are smaller on the windows that it was fitted on than on later ones, and
+agents trained on such forecasts would trust it too much. So they train on forecasts of blocks that
+were left out, with one horizon between the targets, and predict with the base model of the split.
 
 Shapes: A agents, P base models, N windows, H horizon.
 """
@@ -46,7 +46,7 @@ _ZERO_SHOT = "zero-shot"
 
 @dataclasses.dataclass(frozen=True, order=True)
 class PriorKey:
-    """A baseline to fit, and the nearest days of train that it is fitted on; 0 is all of them."""
+    """A baseline to fit, and on how many of the nearest train days; 0 is all of them."""
 
     name: str
     calibration_days: int = 0
@@ -65,8 +65,7 @@ def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
     """
     shares: list[dict[PriorKey, float]] = []
     for key in _list_keys(config):
-        # The parts of a blend are fitted as base models of their own: where they disagree is
-        # evidence.
+        # The parts of a blend are separate base models, as their disagreement is evidence.
         weights = BLEND_WEIGHTS if key.name == "blend" else {key.name: 1.0}
         parts = {PriorKey(part, key.calibration_days): weights[part] for part in weights}
         shares.append({} if key.name == _NO_PRIOR else parts)
@@ -77,9 +76,9 @@ def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
 
 
 def name_members(config: RunConfig) -> list[str]:
-    """Return the name of each member: its number among agents, else its method.
+    """Return the name of each member: the number of an agent, otherwise the method.
 
-    Members of one method have the days in their names that they are fitted on.
+    If several members have one method, their names contain the days that they are fitted on.
     """
     if config.has_agents:
         return [f"agent {agent}" for agent in range(config.population.agents)]
@@ -110,13 +109,13 @@ class RefitMemory:
     """All windows with a known truth, and the end of the newest one at the last fit.
 
     In daily use a base model learns from every day that has ended (decision 16-daily-use). A fit is
-    due ``days`` days after the last one, and only a fit reads the windows.
+    due ``days`` days after the last one. The windows are read only for a fit.
     """
 
     days: int
     read: Callable[[], WindowSet]
     fitted_utc: datetime
-    added: Sequence[Window] = ()  # after those that are read; a set costs its whole length
+    added: Sequence[Window] = ()  # later ones; joined only when needed, as that copies all
 
     @property
     def windows(self) -> WindowSet:
@@ -128,11 +127,8 @@ class RefitMemory:
         return known
 
     def add(self, windows: Sequence[Window]) -> bool:
-        """Add windows whose truth has become known; return whether a fit is due.
-
-        It is due when the newest one ended so many days after the newest one of the last fit.
-        """
-        # A new list: copies of this memory share the old one.
+        """Add windows whose truth has become known; return whether a fit is due."""
+        # A new list, as copies of this memory share the old one.
         self.added = [*self.added, *windows]
 
         newest_utc = max(window.view.end_utc for window in windows)
@@ -150,12 +146,12 @@ class RefitMemory:
     def load(cls, days: int, folder: Path) -> Self:
         """Read what :meth:`save` wrote."""
         fitted_utc = json.loads((folder / _FITTED_FILE).read_text(encoding="utf-8"))
-        # Once for all copies: each refit asks for them.
+        # Cached for all copies, as each refit needs them.
         read = cache(partial(WindowSet.read, folder))
         return cls(days, read, datetime.fromisoformat(fitted_utc))
 
     def resume(self, observed: Sequence[Window], fitted_utc: datetime) -> Self:
-        """Return the memory after windows that were observed before; the last fit was then."""
+        """Return the memory with earlier observed windows, and the time of the last fit."""
         return dataclasses.replace(self, fitted_utc=fitted_utc, added=[*self.added, *observed])
 
 
@@ -164,16 +160,16 @@ class PriorSet:
     """The fitted base models of a run."""
 
     fitted: dict[PriorKey, Baseline]  # in the order of :func:`mix_priors`
-    levels: ErrorLevels | None  # of their known errors; part of what they forecast
+    levels: ErrorLevels | None  # of their known errors, which correct their forecasts
     memory: RefitMemory | None = None  # if they are refitted in use
     fit_baseline: FitBaseline = fit_baseline
-    news: NewsPool | None = None  # what base models that are loaded read
+    news: NewsPool | None = None  # read by loaded base models
 
     @classmethod
     def fit(
         cls, config: RunConfig, train: WindowSet, scaler: Scaler, fit: FitBaseline = fit_baseline
     ) -> Self:
-        """Fit every base model of the run on the train split; no errors of theirs are known yet."""
+        """Fit every base model of the run on the train split; their errors are not known yet."""
         fitted = {key: _fit(key, train, fit) for key in mix_priors(config)[0]}
         days = config.forecast.refit_days
         ended_utc = max(view.end_utc for view in train.views())
@@ -193,9 +189,9 @@ class PriorSet:
         return np.stack(forecasts, 1) if forecasts else np.empty((len(train), 0, train.horizon))
 
     def follow(self, windows: Sequence[Window]) -> FloatArray:
-        """Forecast windows in the order of time, (N, P, H), and learn from those that end.
+        """Forecast windows in the order of time, (N, P, H), and learn from windows that ended.
 
-        Each forecast is by base models as they were when it could be made.
+        Each forecast uses the base models as they were at its origin.
         """
         views = [window.view for window in windows]
         forecast_NPH = np.empty((len(windows), len(self.fitted), find_horizon(views)))
@@ -208,7 +204,7 @@ class PriorSet:
         return forecast_NPH
 
     def observe(self, windows: Sequence[Window]) -> None:
-        """Learn from windows whose truth is known: the base models' errors, and for later fits.
+        """Learn errors from windows whose truth is known, and keep the windows for later fits.
 
         DataError if a window is earlier than the last one whose errors are known.
         """
@@ -223,7 +219,7 @@ class PriorSet:
             refitted: dict[PriorKey, Baseline] = {}
             for key, prior in self.fitted.items():
                 if isinstance(prior, NewsRidge):
-                    # What news says is learnt in training: use has not the articles of all windows.
+                    # News is only learnt in training: later, old articles are not available.
                     base_key = dataclasses.replace(key, name=prior.base.name)
                     base = _fit(base_key, self.memory.windows, self.fit_baseline)
                     refitted[key] = dataclasses.replace(prior, base=base)
@@ -232,7 +228,7 @@ class PriorSet:
             self.fitted = refitted
 
     def copy(self, news: NewsPool | None = None) -> Self:
-        """Return base models that are observed by themselves; with other news if it is given."""
+        """Return base models that learn independently, with other news if it is given."""
         levels, memory = copy.deepcopy(self.levels), copy.copy(self.memory)
         copied = dataclasses.replace(self, levels=levels, memory=memory)
         if news is not None:
@@ -252,7 +248,7 @@ class PriorSet:
             self.memory.save(folder / _FOLDER / _KNOWN_FOLDER)
 
     def save_observed(self, folder: Path) -> None:
-        """Write into ``folder`` what observed days have changed, except the days themselves."""
+        """Write what observed days have changed into ``folder``, without the days."""
         if self.levels is not None:
             self.levels.save(folder / _LEVELS_FILE)
         if self.memory is not None:
@@ -262,7 +258,7 @@ class PriorSet:
     def load_observed(
         self, folder: Path, observed: Sequence[Window], fitted_utc: str | None
     ) -> None:
-        """Read what :meth:`save_observed` wrote after such days; the last fit was then."""
+        """Read what :meth:`save_observed` wrote after the observed days."""
         if self.levels is not None:
             self.levels.load(folder / _LEVELS_FILE)
         if self.memory is not None and fitted_utc is not None:
@@ -319,8 +315,8 @@ def forecast_out_of_fold(
                 "forecast.prior_folds"
             )
 
-        # Blocks are consecutive in time: windows of neighbouring days share most of their values,
-        # so a random block would be forecast from its own neighbours.
+        # Windows of neighbouring days share most of their values, so a random block would be
+        # forecast from its neighbours.
         views = [train[int(i)].view for i in block]
         ends = (views[0], views[-1])
         # Targets at least a horizon away from the targets of the block.
@@ -332,7 +328,7 @@ def forecast_out_of_fold(
         try:
             forecast_NH[block] = prior.predict(views)
         except DataError as error:
-            # Checked only now: persistence forecasts a series that it has never seen.
+            # Checked only now, as persistence can forecast an unknown series.
             if missing := sorted({view.entity for view in views} - set(others.entities)):
                 raise DataError(
                     f"all train windows of {missing[0]} are in one block of forecast.prior_folds "
@@ -348,8 +344,7 @@ def make_examples(
     windows: WindowSet, priors_NPH: FloatArray, scaler: Scaler
 ) -> list[ForecastExample]:
     """Return examples with scaled base models and truth; each window needs a known target."""
-    # The scale is that of the window's own entity, so that errors of large and small series count
-    # alike in the loss.
+    # Scaled by entity, so that errors of large and small series count alike in the loss.
     return [
         ForecastExample(
             window.view,
@@ -363,7 +358,7 @@ def make_examples(
 def _start_levels(
     config: RunConfig, priors: int, scaler: Scaler, horizon: int
 ) -> ErrorLevels | None:
-    """Return what so many base models remember of their errors; None if they remember none."""
+    """Return an empty memory of the base models' errors; None if they remember none."""
     rule = LevelRule(config.forecast.known_errors)
     return ErrorLevels(rule, scaler, priors, horizon) if priors and rule.form != "none" else None
 

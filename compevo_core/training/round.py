@@ -1,7 +1,7 @@
 """One training round: forecast, propose, score, diagnose, update (paper 4.1 to 4.4).
 
 Where processes share the agents, each works for its local agents. The results are gathered, and
-every process computes from all of them what concerns everyone: weights, fusion, gates, the record.
+every process computes weights, fusion, gates and the record from all of them.
 
 Shapes:
     A agents, G sampled logics of an agent, K fixed logics of an agent, B windows of the batch,
@@ -26,18 +26,13 @@ from compevo_core.agents.linear_reader import FittedReader
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
 from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.objective import joint_loss
-from compevo_core.agents.observation import (
-    Observation,
-    list_best_unread,
-    list_most_read,
-    sample_peers,
-)
-from compevo_core.agents.prompts import describe_recent
+from compevo_core.agents.observation import list_best_unread, list_most_read, observe, sample_peers
+from compevo_core.agents.prompts import Observation, describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.selection import FitnessSelection, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.sections import MOST_ARTICLES
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.training.debate import DebateStep
 from compevo_core.training.diagnostics import (
     RegretTracker,
@@ -66,18 +61,15 @@ _NO_REWRITING: _Record = {
 
 @dataclasses.dataclass
 class RoundState:
-    """State carried between rounds, apart from the tensors of the model.
-
-    It covers all agents and is equal on every process.
-    """
+    """What all agents carry between rounds besides the model's tensors, equal on every process."""
 
     round: int  # number of the next round, from 0
-    logics: list[str]  # (A,) text that each agent forecasts with in that round, l_i
+    logics: list[str]  # (A,) logic that each agent forecasts under in that round, l_i
     rewards: list[float]  # (A,) rewards of the round before; zeros at the start
-    # Candidate representations of the last rewriting, which the opponent context is made of (Eq. 9)
+    # Candidate representations of the last rewriting, for the opponent context (Eq. 9)
     previous_AD: Tensor
     regret: RegretTracker  # running sums of rewards, over the rounds that rewrote
-    # What each agent knows of the logics that it has tried
+    # Gains of the logics that each agent has tried
     records: LogicRecords = dataclasses.field(default_factory=LogicRecords)
     # Lowest validation error so far, scaled; infinite before the first validation
     best_error: float = math.inf
@@ -86,7 +78,7 @@ class RoundState:
 
 @dataclasses.dataclass(frozen=True)
 class _Rewriting:
-    """What a round that rewrites the logics adds; nothing of it is in the run's state yet."""
+    """The results of rewriting the logics, before they change the state of the run."""
 
     proposal: Proposal  # of this process's agents
     reward_AG: Tensor  # of the samples
@@ -103,8 +95,8 @@ class _Rewriting:
 class RoundTrainer:
     """Runs rounds on a model; owns the optimiser, not the loop.
 
-    ``writer`` writes the agents' next logics; the model's own unless given, which may be none.
-    Logics are scored on ``train_examples`` where a round has too few windows for it.
+    ``writer`` writes the agents' next logics; it defaults to the writer of the model, which may
+    have none. Logics are scored on ``train_examples`` if a round has too few windows.
     """
 
     def __init__(
@@ -140,8 +132,8 @@ class RoundTrainer:
     ) -> RoundResult:
         """Run one training round (paper 4.1 to 4.4) and move ``state`` to the next, in place.
 
-        What it measured, and returns, is the same on every process. NonFiniteLoss if a term is NaN
-        or infinite; nothing was updated, ``state`` is as before.
+        The result is the same on every process. NonFiniteLoss if a term is not finite; then nothing
+        was updated, and ``state`` is unchanged.
         """
         self.update.start_round(state.round)
         self.model.settle(state.logics)
@@ -152,20 +144,29 @@ class RoundTrainer:
         # 4.1 and 4.2: forecast under the played logics; the backward pass of L_pred is part of it,
         # as the activations of a whole batch would not fit in memory.
         played = self.forecast_step.run(state.logics, examples, generators, state.round)
-        record |= _describe_forecasts(played)
+        record |= {
+            "rewards": played.reward_A.tolist(),
+            "loss_pred": played.loss_pred,
+            "loss_own": played.loss_own,
+            "loss_tokens": played.loss_tokens,
+            "answers": played.reward_AB.numel(),
+            **measure_health(to_array(played.values_ABH), to_array(played.truth_BH)),
+        }
+        if played.weights_A is not None:
+            record["weights"] = played.weights_A.tolist()
+            record["weight_entropy"] = weight_entropy(to_array(played.weights_A))
         if self.config.pays_for_readings:
-            # Only a rewriting pays. Parts that add up are no forecasts to be compared.
+            # Only a rewriting gives rewards. Parts that add up are not comparable forecasts.
             record["rewards"] = list(state.rewards)
             record |= dict.fromkeys(("error_correlation", "gain_over_best", "effective_agents"))
 
         # 4.3: each agent writes G logics, and each logic is scored by forecasting under it.
         rewriting = None
         if self.writer is not None and self.schedule.rewrites(state.round):
-            # The numpy generator samples the peers and then the reward windows: in another order,
-            # a seed would give another run.
+            # The numpy generator samples the peers first and then the reward windows.
             rng = generators.numpy_rng
-            observation = self._observe(state, played, examples, rng)
-            written = self.writer.propose(observation, state.previous_AD, generators.agents)
+            observed = self._observe(state, played, examples, rng)
+            written = self.writer.propose(observed, state.previous_AD, generators.agents)
             if self.config.pays_for_readings:
                 rewriting = self._score_readings(state, written, rng)
             else:
@@ -193,10 +194,7 @@ class RoundTrainer:
     def _score_readings(
         self, state: RoundState, proposal: Proposal, rng: np.random.Generator
     ) -> _Rewriting:
-        """Score the logics by what ridges read, one agent's after another's.
-
-        Every process does so for all agents: retrieval and ridges need no language model.
-        """
+        """Score the logics of all agents, on every process, by what ridges read."""
         config, agents = self.config, self.config.population.agents
         groups = self.shards.all_gather_json(proposal.group_logics)
         news = self.model.read_news(self.train_examples, self.executor.news_retriever)
@@ -224,35 +222,41 @@ class RoundTrainer:
         rng: np.random.Generator,
     ) -> _Rewriting:
         """Score the logics by each agent's forecasts under them."""
-        # The same windows for all agents and logics: rewards are compared with each other, and a
-        # hard window would look like a bad logic.
+        # The same windows for all agents and logics: a hard window would look like a bad logic.
         count = self.config.grpo.reward_windows or len(examples)
         pool = examples if count <= len(examples) else self.train_examples or examples
         rows = sorted(rng.choice(len(pool), min(count, len(pool)), replace=False).tolist())
         scored = [pool[i] for i in rows]
         truth_WH = stack_truths(scored, played.truth_BH.device)
-        # Score the current logic in the same batch as its rivals: the batch can change the last
-        # bit.
-        remembered = self._list_remembered(state)
+        keeps_records = self.config.grpo.carry == "record"
+        best: list[list[str]] = [[] for _ in state.logics]
+        if keeps_records:
+            best = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
+        # Forecasts of all agents form one tensor, so the played logic fills up shorter lists. It is
+        # scored in the same batch as its rivals, as the batch can change the last bit.
+        most = max(map(len, best))
         candidates = [
-            [state.logics[agent], *samples, *remembered[agent]]
-            for agent, samples in zip(self.shards.local_agents, proposal.group_logics, strict=True)
+            [logic, *samples, *earlier, *[logic] * (most - len(earlier))]
+            for logic, samples, earlier in zip(
+                self.shards.local(state.logics),
+                proposal.group_logics,
+                self.shards.local(best),
+                strict=True,
+            )
         ]
-        group, reward_ACW = self._score(
-            candidates, scored, truth_WH, adds_no_news=self._keeps_records
-        )
+        group, reward_ACW = self._score(candidates, scored, truth_WH, adds_no_news=keeps_records)
         samples = slice(1, 1 + self.config.grpo.group_size)
         mean_AC = reward_ACW.mean(-1)
         reward_AG = mean_AC[:, samples]
 
-        # Appendix B, observed only. Before the update, which changes what the agents forecast.
+        # Appendix B: measured before the update, which changes the forecasts.
         aggregate_gap_A = aggregate_best_response_gap(
-            _to_numpy(group.values_ABH[:, samples]),
-            _to_numpy(group.values_ABH[:, 0]),
-            _to_numpy(self.model.selection.weights([example.view.entity for example in scored])),
-            _to_numpy(truth_WH),
+            to_array(group.values_ABH[:, samples]),
+            to_array(group.values_ABH[:, 0]),
+            to_array(self.model.selection.weights([example.view.entity for example in scored])),
+            to_array(truth_WH),
         )
-        reward_AC = _to_numpy(mean_AC)
+        reward_AC = to_array(mean_AC)
         reward_AK, n_unparsed = self._score_fixed_logics(state.logics, scored, truth_WH)
         record = {
             "evolved": True,
@@ -263,7 +267,7 @@ class RoundTrainer:
         }
         everyone = self.shards.all_gather_json(candidates)
         records = copy.deepcopy(state.records)
-        if self._keeps_records:
+        if keeps_records:
             record["news_gains"] = (mean_AC[:, 0] - mean_AC[:, -1]).tolist()
             by_window_ACW = reward_ACW.cpu().double().numpy()
             gain_ACW = by_window_ACW[:, :-1] - by_window_ACW[:, -1:]
@@ -282,30 +286,14 @@ class RoundTrainer:
             n_cut=group.n_cut,
         )
 
-    @property
-    def _keeps_records(self) -> bool:
-        return self.config.grpo.carry == "record"
-
-    def _list_remembered(self, state: RoundState) -> list[list[str]]:
-        """Return the logics that each agent scores again, the same number for each."""
-        if not self._keeps_records:
-            return [[] for _ in state.logics]
-        best = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
-        # Filled up with the played logic: forecasts of all agents stand in one tensor.
-        longest = max(map(len, best))
-        return [
-            row + [logic] * (longest - len(row))
-            for row, logic in zip(best, state.logics, strict=True)
-        ]
-
     def _observe(
         self,
         state: RoundState,
         played: PlayedForecasts,
         examples: Sequence[ForecastExample],
         rng: np.random.Generator,
-    ) -> Observation:
-        """Return what the agents know: logics and rewards, their own news, the windows' history."""
+    ) -> list[Observation]:
+        """Return what each agent knows: logics and rewards, its news, the windows' history."""
         resolve = self.executor.news_retriever.resolve
         headlines: list[list[str]] = [[] for _ in state.logics]
         for agent, windows in zip(self.shards.local_agents, played.news, strict=True):
@@ -315,7 +303,7 @@ class RoundTrainer:
         peers = sample_peers(population.agents, population.exposed_peers, rng)
         unread: list[list[tuple[str, float]]] = [[] for _ in state.logics]
         if self.unread_reader is not None:
-            # Drawn for all agents on every process: the generator must stay the same on all.
+            # Drawn for all agents, so that the generator stays equal on all processes.
             seeds = rng.integers(2**63, size=len(state.logics))
             for row, agent in enumerate(self.shards.local_agents):
                 unread[agent] = list_best_unread(
@@ -327,7 +315,7 @@ class RoundTrainer:
                     np.random.default_rng(seeds[agent]),
                     self.config.evolution.unread,
                 )
-        return Observation(
+        return observe(
             logics=state.logics,
             rewards=state.rewards if self.config.pays_for_readings else played.reward_A.tolist(),
             peers=peers,
@@ -359,26 +347,26 @@ class RoundTrainer:
     ) -> tuple[npt.NDArray[np.float32], int]:
         """Return rewards (A, 1 + K) of the played logics and of their fixed comparators (B.3).
 
-        All are forecast together, by the adapters before the update and apart from the sampled
-        group: measuring changes no number of the training. The rewards are (A, 0) where
-        ``run.fixed_logics`` is 0; the second value counts unreadable answers.
+        All are forecast together, before the update and apart from the sampled group, so that this
+        changes no number of the training. The rewards are (A, 0) if ``run.fixed_logics`` is 0; the
+        second value counts unreadable answers.
         """
         count = self.config.run.fixed_logics
         if not count:
             return np.zeros((len(logics), 0), dtype=np.float32), 0
 
-        # The current logic is scored again, although it was scored with its group: another batch
-        # can change the last bit, and equal logics must have equal rewards.
+        # The played logic is scored again: another batch can change the last bit, and equal logics
+        # must have equal rewards.
         comparators = assign_fixed_logics(len(logics), count, self.config.evolution.form)
         candidates = [[logic, *fixed] for logic, fixed in zip(logics, comparators, strict=True)]
         forecasts, reward_ACW = self._score(self.shards.local(candidates), examples, truth_WH)
         n_unparsed = int(self.shards.all_reduce_sum([forecasts.n_unparsed])[0])
-        return _to_numpy(reward_ACW.mean(-1)), n_unparsed
+        return to_array(reward_ACW.mean(-1)), n_unparsed
 
     def _gather_texts(
         self, played: PlayedForecasts, rewriting: _Rewriting | None, n_equal_groups: int
     ) -> _Record:
-        """Gather what only the process of an agent knows: texts and counts."""
+        """Gather the texts and counts that only the process of an agent has."""
         unique_news = [len({name for window in row for name in window}) for row in played.news]
         n_unparsed, n_cut, n_empty = played.n_unparsed, played.n_cut, 0
         record: _Record = {"candidates": [], "group_logics": []}
@@ -405,60 +393,35 @@ class RoundTrainer:
         result: RoundResult,
     ) -> None:
         """Update the fitness (Eq. 4) and hand the next logics to the next round."""
-        # Only now: this round's weights must not depend on this round's truth (decision 03-rounds).
+        # Only now, as the weights of a round must not depend on its truth (decision 03-rounds).
         entities = [example.view.entity for example in examples]
         turns = rewriting.turns if rewriting else None
         if not self.config.pays_for_readings:
             self.model.selection.update_fitness(played.reward_AB, entities)
         elif turns is not None:
-            # Fitness is what a logic earns, and only a rewriting pays.
             turns.pay(self.model.selection)
         state.rewards = result.rewards
         state.round += 1
 
         if rewriting is not None:
             state.logics, state.records = rewriting.logics, rewriting.records
-            # Detached: the next round's opponent context is an input to it, and the graph of this
-            # round is gone (decision 03-rounds).
+            # Detached, as it is only an input of the next round (decision 03-rounds).
             state.previous_AD = rewriting.proposal.candidate_AD.detach()
 
     def choose_logics(self, candidates: Sequence[Sequence[str]], reward_AC: Tensor) -> list[str]:
-        """Return each agent's next logic, judged by this round only (decision 04-policy).
-
-        The played logic competes with its group. It comes first, so that it stays on ties.
-        """
+        """Return each agent's best logic; the played one is first, and stays on ties."""
         best_A = reward_AC.argmax(1).tolist()
         return [row[best] for row, best in zip(candidates, best_A, strict=True)]
 
 
 def describe_start(state: RoundState, selection: FitnessSelection) -> dict[str, Any]:
-    """Return what is settled before a round's truth is known: above all the weights."""
+    """Return the part of a round's record that precedes its truth, above all the weights."""
     weights_A = selection.population_weights().detach()
     return {
         "round": state.round,
         "logics": list(state.logics),
         "weights": weights_A.tolist(),
-        "weight_entropy": weight_entropy(weights_A.cpu().numpy()),
+        "weight_entropy": weight_entropy(to_array(weights_A)),
         "fitness": selection.fitness_EA.mean(0).tolist(),  # over series
         "gates": selection.gates_A.tolist(),
     }
-
-
-def _describe_forecasts(played: PlayedForecasts) -> _Record:
-    """Return rewards, losses, and how much the agents differ."""
-    record: _Record = {
-        "rewards": played.reward_A.tolist(),
-        "loss_pred": played.loss_pred,
-        "loss_own": played.loss_own,
-        "loss_tokens": played.loss_tokens,
-        "answers": played.reward_AB.numel(),
-        **measure_health(played.values_ABH.cpu().numpy(), played.truth_BH.cpu().numpy()),
-    }
-    if played.weights_A is not None:
-        record["weights"] = played.weights_A.tolist()
-        record["weight_entropy"] = weight_entropy(played.weights_A.cpu().numpy())
-    return record
-
-
-def _to_numpy(values: Tensor) -> npt.NDArray[np.float32]:
-    return np.asarray(values.detach().cpu().numpy(), dtype=np.float32)

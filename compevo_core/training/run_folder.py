@@ -1,8 +1,8 @@
 """The files of one training run, and how a folder is sealed.
 
-A sealed folder counts only with its manifest, which has the hash of every file and is written last:
-a crash leaves none, and an altered file no longer fits (decision 11-settings). Nothing here imports
-torch.
+A sealed folder is valid only with its manifest, which has the hash of every file and is written
+last: a crash leaves none, and an altered file differs from it (decision 11-settings). Nothing here
+imports torch.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class _RunPath(property):
 
     def __init__(self, name: str, doc: str) -> None:
         super().__init__(lambda run: run.path / name)
-        self.__doc__ = doc  # else the description of this class would stand in for it
+        self.__doc__ = doc  # instead of the description of this class
 
     if TYPE_CHECKING:
 
@@ -59,17 +59,17 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """Name of the folder, which names the run."""
+        """Name of the folder, which is the name of the run."""
         return self.path.name
 
     @property
     def is_finished(self) -> bool:
-        """Whether training has ended, with model and summary, since the run last started."""
+        """Whether training has ended, with model and summary, since the run was last started."""
         return self.is_sealed and self.metrics_file.is_file()
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the model comes from the training that was last started here."""
+        """Whether the model belongs to the training that was last started here."""
         if not self.model_manifest_file.exists():
             return False
         manifest = read_json(self.model_manifest_file, _REMEDY)
@@ -77,11 +77,11 @@ class RunFolder:
 
     @contextlib.contextmanager
     def hold(self, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
-        """Be the only one that writes the run, for the length of the block.
+        """Be the only process that writes the run, for the length of the block.
 
         StoreBusy if another training writes it for longer than ``wait_seconds``.
         """
-        # Outside the folder, which may be removed while it is held; then the lock goes with it.
+        # Outside the folder, which may be removed while it is held; then the lock is removed too.
         lock = self.path.with_name(f"{self.name}.lock")
         with file_lock(lock, exclusive=True, wait_seconds=wait_seconds):
             yield
@@ -92,58 +92,36 @@ class RunFolder:
 
     job_file = _RunPath("job.json", "Settings and data that the training process was started with.")
     config_file = _RunPath("config.json", "Resolved settings, as the pipeline asked for them.")
-    start_file = _RunPath(
-        "start.json", "How often the run was started over; there is none if it never was."
-    )
+    start_file = _RunPath("start.json", "How often the run was started over; absent if never.")
     rounds_file = _RunPath("rounds.jsonl", "One :class:`RoundRecord` a line.")
     metrics_file = _RunPath("metrics.json", "Summary of the finished run.")
-    checkpoints = _RunPath(
-        "checkpoints", "Folder of the checkpoints that an interrupted run resumes from."
-    )
-    best = _RunPath("best", "Folder of the checkpoints with the lowest validation error.")
-    refit = _RunPath(
-        "refit", "Run folder of the second training, on train and validation, where there is one."
-    )
-    model = _RunPath(
-        "model", "Folder of the sealed model: adapters, logics, base model, scaler, configuration."
-    )
-    model_config_file = _RunPath(
-        "model/config.json", "Configuration that the model was trained with."
-    )
+    checkpoints = _RunPath("checkpoints", "Checkpoints that an interrupted run resumes from.")
+    best = _RunPath("best", "Checkpoints with the lowest validation error.")
+    refit = _RunPath("refit", "Run folder of the second training, on train and validation, if any.")
+    model = _RunPath("model", "Sealed model: adapters, logics, base models, scales, settings.")
+    model_config_file = _RunPath("model/config.json", "Settings that the model was trained with.")
     model_logics_file = _RunPath("model/logics.json", "Logic texts of the agents, if any.")
-    model_inputs_file = _RunPath(
-        "model/inputs.json", "Scales and statistics of what agents read, fitted on the train split."
-    )
+    model_inputs_file = _RunPath("model/inputs.json", "Train statistics of what agents read.")
     model_scaler_file = _RunPath("model/scaler.json", "Scales of the series, without agents.")
     model_manifest_file = _RunPath(
-        f"model/{MANIFEST_FILE}",
-        "Hash of every file of the model; written last, so a model without it is unfinished.",
+        f"model/{MANIFEST_FILE}", "Hash of every file of the model; without it, it is unfinished."
     )
 
     # ---- written by the asset of a model, after training ----
 
     daily = _RunPath("daily", "States of daily use, a folder per version of the code that fits.")
-    code_file = _RunPath(
-        "code.json", "Version of the code that trained the model, and the model's hash."
-    )
+    code_file = _RunPath("code.json", "Version of the code that trained the model, and its hash.")
 
     # ---- written by evaluation ----
 
     panels_file = _RunPath("panels.jsonl", "Forecast windows that the report draws, one a line.")
-    predictions_file = _RunPath(
-        "predictions.parquet", "Forecasts of every scored window, by method."
-    )
+    predictions_file = _RunPath("predictions.parquet", "Forecasts of scored windows, by method.")
 
     # ---- written by the measurement of logic updates (LUD) ----
 
     lud_summary_file = _RunPath("lud.json", "LUD by agent and judge, and how far the judges agree.")
     lud_rows_file = _RunPath("lud.csv", "One row per agent, update and judge.")
-    verdicts_file = _RunPath(
-        "verdicts.json",
-        "Judges' verdicts by the hash of what they were asked, so that nothing is asked twice.",
-    )
-
-    # ---- starting over ----
+    verdicts_file = _RunPath("verdicts.json", "Verdicts by the hash of what a judge was asked.")
 
     def read_start(self) -> int:
         """Return how often the run was started over."""
@@ -152,15 +130,15 @@ class RunFolder:
         return int(json.loads(self.start_file.read_text(encoding="utf-8"))["start"])
 
     def begin_again(self) -> None:
-        """Start the run over: nothing of what was trained before counts any longer.
+        """Start the run over: what was trained before is no longer valid, and is removed.
 
-        The number of the start is written first; checkpoints and model carry theirs.
+        The number of the start is written first; checkpoints and models carry their own.
         """
         write_json(self.start_file, {"start": self.read_start() + 1})
         self.remove_training()
 
     def remove_training(self) -> None:
-        """Remove everything that a training writes but the number of its start."""
+        """Remove everything that a training writes, except the number of its start."""
         for folder in (self.model, self.refit, self.best, self.checkpoints):
             if folder.is_dir():
                 shutil.rmtree(folder)
@@ -176,8 +154,6 @@ class RunFolder:
                 "run folder, or start over with resume=False"
             )
 
-    # ---- reading and writing ----
-
     def read_rounds(self) -> list[RoundRecord]:
         """Return the finished rounds, oldest first; DataError for no file or a torn line in it."""
         if not self.rounds_file.is_file():
@@ -186,7 +162,7 @@ class RunFolder:
                 "has not finished a round"
             )
 
-        # A process that was killed while it appended leaves half a line: the number says which.
+        # A process that was killed while it appended leaves half a line.
         records = []
         lines = self.rounds_file.read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, start=1):
@@ -207,10 +183,7 @@ class RunFolder:
             os.fsync(stream.fileno())
 
     def truncate_rounds(self, count: int) -> None:
-        """Keep the first ``count`` records, those that the checkpoint to resume from knows.
-
-        Rounds after the newest checkpoint are played again, and would be recorded twice.
-        """
+        """Keep the first ``count`` records; later rounds are repeated and recorded again."""
         self.require_rounds(count)
         write_text(self.rounds_file, "".join(self._read_round_lines()[:count]))
 
@@ -243,8 +216,8 @@ class RunFolder:
         write_json(self.metrics_file, dict(metrics))
 
     def _read_round_lines(self) -> list[str]:
-        # Whole text lines: rewriting a record would drop what another version wrote into it. A kill
-        # or a power cut tears the last one; the round is then played again.
+        # Text lines, as parsed records would lose what another version has added. A kill or a power
+        # cut may leave half a line; that round is repeated.
         if not self.rounds_file.is_file():
             return []
         whole = []
@@ -265,8 +238,8 @@ def write_sealed_folder(
 ) -> Iterator[Path]:
     """Give all processes one temporary folder to fill, then seal it and move it to ``target``.
 
-    A reader sees the old folder, none, or the whole new one. What an interrupted writing left in
-    ``root`` is removed. ``root`` is on the file system of ``target``, so that the move is a rename.
+    A reader sees the old folder, none, or the complete new one. ``root`` is on the file system of
+    ``target``, so that the move is a rename; leftovers of interrupted writes in it are removed.
     """
     part = root / f"{_TEMPORARY_PREFIX}{target.name}"
     if shards.is_first:
@@ -277,7 +250,7 @@ def write_sealed_folder(
 
     yield part
 
-    shards.barrier()  # nothing is sealed before everybody has written
+    shards.barrier()  # nothing is sealed before all processes have written
     if shards.is_first:
         write_manifest(part, facts)
         if target.exists():
@@ -289,7 +262,7 @@ def write_sealed_folder(
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
     """Seal a folder by the manifest of all files below it; return the hash over their hashes.
 
-    Of a model, this is the artifact hash in result rows.
+    The hash of a model is the artifact hash in result rows.
     """
     files = {
         path.relative_to(folder).as_posix(): hash_file(path)
@@ -333,5 +306,5 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _hash_files(files: Mapping[str, str]) -> str:
-    # Only over names and hashes: facts such as the device may differ between equal models.
+    # Without facts such as the device, which may differ between equal models.
     return hash_text(json.dumps(files, sort_keys=True))

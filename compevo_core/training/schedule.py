@@ -1,7 +1,7 @@
 """When a run trains what: stages and rates (D.2), batches of days, random generators, time left.
 
 Rounds that rewrite logics take 12 to 25 times as long as the earlier ones, so the estimate of the
-time left uses the mean of each kind of work. A kind not seen yet is scaled from the seen ones by
+time left uses the mean of each kind of work. A kind without any mean is scaled from the others by
 its amount of computation, in windows read by one agent through one layer of the backbone.
 
 Every stream of random numbers has its own seed, derived from ``run.seed`` and its name:
@@ -32,11 +32,11 @@ if TYPE_CHECKING:  # stages are planned where nothing is trained
     import torch
 
 POLICY_MOVES = 5e-3
-"""Sum of learning rates after which a policy has learnt what is rewarded: AdamW moves a weight by
+"""Sum of learning rates after which a policy has learnt what is rewarded: AdamW changes a weight by
 about the rate in each update, and a bandit took 7 updates at 1e-3 (decision 04-policy)."""
 
 DIVERSITY_DROWNS = 1e-3
-"""Weight of L_div above which its gradient can exceed the rewards' own: at 0.1 it was 6 to 100
+"""Weight of L_div above which its gradient can exceed that from rewards: at 0.1 it was 6 to 100
 times as large (decision 04-policy)."""
 
 Stage = Literal["supervised", "evolution"]
@@ -48,8 +48,8 @@ EVOLUTION: Stage = "evolution"
 class RunSchedule:
     """The plan of a run, by round (decision 07-stages).
 
-    The supervised stage trains the forecasts under the seed logics, the evolution stage rewrites
-    the logics as well. Each has a warm-up and a cosine decay of its own.
+    The supervised stage trains the forecasts under the seed logics; the evolution stage rewrites
+    the logics as well. Each has its own warm-up and cosine decay.
     """
 
     supervised_rounds: int
@@ -59,7 +59,7 @@ class RunSchedule:
 
     @classmethod
     def plan(cls, config: RunConfig, train_windows: int) -> Self:
-        """Return the schedule of a run on so many train windows."""
+        """Return the schedule of a run on a number of train windows."""
         run = config.run
         rounds_per_epoch = count_batches(train_windows, run.batch_size)
         return cls(
@@ -92,7 +92,7 @@ class RunSchedule:
 
 
 def list_cautions(config: RunConfig, schedule: RunSchedule) -> list[str]:
-    """Return warnings that GRPO has little effect under these settings, one per reason."""
+    """Return a warning for each reason why GRPO has little effect under these settings."""
     if not config.grpo.enabled or not schedule.every:
         return []
     cautions = []
@@ -126,7 +126,7 @@ def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: flo
     if round_number < warmup_rounds:
         return (round_number + 1) / warmup_rounds
 
-    # Clamped: a run that continues past its planned rounds stays at rate zero.
+    # Clamped, so that a run beyond its planned rounds has rate zero.
     progress = (round_number - warmup_rounds) / max(1, total_rounds - warmup_rounds)
     return 0.5 * (1.0 + float(np.cos(np.pi * min(progress, 1.0))))
 
@@ -144,7 +144,7 @@ class DaySampler:
         self.seed = seed
         self.rounds_per_epoch = count_batches(len(windows), batch_size)
 
-        # Days are shuffled, not windows: the regions of one day share its news.
+        # Regions of one day share its news.
         days: dict[datetime, list[int]] = {}
         for index, view in enumerate(windows.views()):
             days.setdefault(view.origin_utc, []).append(index)
@@ -152,8 +152,7 @@ class DaySampler:
 
     def indices(self, round_number: int) -> list[int]:
         """Return the window indices of a round, counted from 0 over all epochs."""
-        # The order follows from seed and epoch: a resumed run needs no state to see the same
-        # batches.
+        # The order depends only on seed and epoch, so a resumed run sees the same batches.
         epoch, position = divmod(round_number, self.rounds_per_epoch)
         rng = np.random.default_rng(derive_seed(self.seed, "days", epoch))
         order = [index for day in rng.permutation(len(self._days)) for index in self._days[day]]
@@ -162,9 +161,9 @@ class DaySampler:
 
 @dataclasses.dataclass(frozen=True)
 class RunGenerators:
-    """The generators that a round samples from; numpy's are in one state on every process."""
+    """The generators that a round samples from; numpy's have the same state on every process."""
 
-    agents: "Sequence[torch.Generator]"  # one a local agent, for sampling logics
+    agents: "Sequence[torch.Generator]"  # one for each local agent, for sampling logics
     numpy_rng: np.random.Generator  # peers and reward windows
     news_rng: np.random.Generator  # news dropout
 
@@ -185,39 +184,32 @@ class RunGenerators:
 
 
 def seed_dropout(seed: int, rank: int, round_number: int) -> None:
-    """Seed torch's global generators, which sample LoRA dropout.
-
-    Processes must differ: with one seed for all, their agents would drop the same units.
-    """
+    """Seed torch's global generators, which sample LoRA dropout, differently on every process."""
     import torch
 
     torch.manual_seed(derive_seed(seed, "dropout", rank, round_number))
 
 
 # Measured with the preset "default" on two processor cores, in units of reading one window. They
-# only serve until the kind has been seen once.
+# matter most before the kind has been seen.
 _LEARNING = 6.0  # forecast of a window with its backward pass, and the second reading
 _WRITTEN_TOKEN = 0.2  # by one agent, through one layer
 _ANSWER_TOKENS = 200  # 48 numbers as text
 _POLICY_UPDATE = 11.0  # one logic scored by policy and reference, with the backward pass
-_READ_BY_RIDGE = 0.1  # by one logic; layers do not matter
+_READ_BY_RIDGE = 0.1  # by one logic, independent of layers
 
 
 class Work(StrEnum):
     """What a run spends its time on."""
 
-    TRAINING = "training"
-    """a round that only trains the forecasts"""
-    REWRITING = "rewriting"
-    """a round that rewrites the logics as well"""
-    VALIDATION = "validation"
-    """one measurement of the validation windows"""
-    CALIBRATION = "calibration"
-    """what is fitted on validation after the last round"""
+    TRAINING = "training"  # a round that only trains the forecasts
+    REWRITING = "rewriting"  # a round that rewrites the logics as well
+    VALIDATION = "validation"  # one measurement of the validation windows
+    CALIBRATION = "calibration"  # what is fitted on validation after the last round
 
 
 _REMEMBERED = {Work.TRAINING: 60, Work.REWRITING: 4, Work.VALIDATION: 4}
-"""Newest pieces that count: the machine's speed changes, and rounds that rewrite get shorter."""
+"""Newest pieces that count, as machines change their speed and rewriting rounds get shorter."""
 
 
 def count_work_left(
@@ -231,7 +223,7 @@ def count_work_left(
 ) -> Counter[Work]:
     """Count what is left of a run of ``rounds`` rounds after ``done`` of them.
 
-    Each of ``validate_every`` rounds, if any, is followed by a validation, and so is the last.
+    Every ``validate_every`` rounds, unless 0, and after the last one there is a validation.
     """
     numbers = list(range(done, rounds))
     if refits:
@@ -253,7 +245,7 @@ def guess_units(config: RunConfig, layers: int, calibration_windows: int) -> dic
     run, grpo = config.run, config.grpo
     agents = config.population.agents
     read = config.forecast.layers or layers
-    # Without gradient: an answer as text is written token by token.
+    # An answer as text is written token by token, without gradient.
     is_text = config.forecast.decoder == "text"
     forecast = read * (1.0 + (_WRITTEN_TOKEN * _ANSWER_TOKENS if is_text else 0.0))
 
@@ -277,15 +269,15 @@ class TimeLeft:
 
     def __init__(self, units: Mapping[Work, float]) -> None:
         self._units = units
-        # Of this process's life: time before an interruption says nothing of this machine.
+        # Only of this process: an earlier one may have run on another machine.
         self._seconds: dict[Work, deque[float]] = {}
 
     def add(self, work: Work, seconds: float) -> None:
-        """Remember how long a piece of work took."""
+        """Record how long a piece of work took."""
         self._seconds.setdefault(work, deque(maxlen=_REMEMBERED[work])).append(seconds)
 
     def estimate(self, left: Mapping[Work, int]) -> float:
-        """Return the seconds that so many pieces take, after at least one has been seen."""
+        """Return the seconds for the numbers of pieces left, after at least one has been seen."""
         means = [fmean(seconds) for seconds in self._seconds.values()]
         speed = sum(means) / sum(self._units[work] for work in self._seconds)
 

@@ -2,8 +2,8 @@
 
 Under torchrun every process calls :func:`train` inside ``distributed.process_group``: they share
 the agents, or the layers of a backbone that one device cannot hold; the first one writes what
-belongs to all. Members without agents have no rounds (``forecast.decoder = "none"``): they are
-fitted when the data are prepared. Nothing is imported for rounds that are not played.
+belongs to all. Members without agents have no rounds (``forecast.decoder = "none"``) and are fitted
+when the data are prepared; then nothing is imported for rounds.
 """
 
 import contextlib
@@ -45,7 +45,6 @@ from compevo_core.training.training_data import (
 if TYPE_CHECKING:
     from compevo_core.lm.model_sources import Transport
     from compevo_core.lora.backbone import Backbone
-    from compevo_core.training.loop import TrainingLoop
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +70,8 @@ def train(
 
     Args:
         config: the run's settings.
-        train_windows: windows of split "train"; scales, base models and population are fitted on no
-            others.
+        train_windows: windows of split "train"; only on these are scales, base models and
+            population fitted.
         val_windows: windows of split "val"; they choose among rounds and calibrate the choice, and
             with ``run.refit`` the choice is then trained on them as well.
         news: every article that a window names, with embeddings of ``config.news.encoder``; None
@@ -85,10 +84,11 @@ def train(
         backbone: a frozen model without adapters; loaded as the configuration says unless given.
         fit: fits the base models; ``SharedFits`` fits each once for several runs.
         stages: folder in which runs keep supervised stages, and find those that equal theirs.
-        shard_backbone: whether processes split the backbone (memory, no number) and no agents.
-        selector: asks the endpoint that ``evolution.selector`` names, by chat completions.
+        shard_backbone: whether processes split the backbone, which changes only memory, instead of
+            the agents.
+        selector: sends chat completions to the endpoint that ``evolution.selector`` names.
         clock: seconds, for durations.
-        facts: what else the manifest and the summary say of the run, ready for JSON.
+        facts: other entries of the manifest and the summary, ready for JSON.
 
     Raises:
         LeakageError: a window of another split was given.
@@ -152,7 +152,7 @@ class EnsembleFit:
 
 
 PlayRounds = Callable[[TrainingData, int | None], tuple[Ensemble, Outcome]]
-"""Trains agents on data, for so many rounds if a number is given; returns how they ended."""
+"""Trains agents on data, for a number of rounds if given; returns the agents and how they ended."""
 
 
 def combine_members(data: TrainingData, rounds: int | None = None) -> tuple[Ensemble, Outcome]:
@@ -167,18 +167,15 @@ def fit_ensemble(
     fit: FitBaseline = fit_baseline,
     play: PlayRounds = combine_members,
 ) -> EnsembleFit:
-    """Fit an ensemble on train and what combines it on validation; with ``run.refit`` on both.
-
-    Nothing is written but by ``play``, which trains agents.
-    """
+    """Fit an ensemble on train and what combines it on validation; with ``run.refit`` on both."""
     data = TrainingData.prepare(config, train_windows, val_windows, fit)
     model, chosen = play(data, None)
-    # Fits use all windows. If only the fallback is chosen, the windows that judged the rounds will
-    # do: an answer as text takes minutes.
+    # Fits use all windows. For the fallback, the windows that judged the rounds are enough: an
+    # answer as text takes minutes.
     is_fitted = config.calibration.blend or config.selection.online or not model.logics
     examples = data.calibration_examples if is_fitted else data.val_examples
     report = calibrate(model, examples) if examples else None
-    # Through the fallback a sealed model is never worse on validation than its base model.
+    # With the fallback a sealed model is never worse on validation than its base model.
     assert (  # noqa: S101 - by construction
         report is None or not config.has_agents or report.calibrated_mae <= report.prior_mae
     )
@@ -188,11 +185,11 @@ def fit_ensemble(
         scaler, calibration, history = model.scaler, model.calibration, model.experience
         del model  # its backbone has adapters: freed before the next is loaded
         data = TrainingData.prepare(config, joined, joined[:0], fit)
-        # With every choice that the first training made, and as many rounds at its rates.
+        # With every choice of the first training, for as many rounds at the same rates.
         model, _ = play(data, chosen.round)
         if report is not None:
-            # The forecasts of validation are the last that were made without having seen it.
-            # Those by agents stay in the scale of the first training, which differs little.
+            # The refitted model has seen validation, so its experience stays the earlier one.
+            # Forecasts of agents keep the scale of the first training, which differs little.
             model.experience = history if model.logics else history.rescale(scaler, model.scaler)
             model.calibration = calibration
 
@@ -211,18 +208,16 @@ def _play_rounds(
     rounds: int | None,
 ) -> tuple[Ensemble, Outcome]:
     """Return agents after their rounds, and how these ended."""
-    if rounds is not None:  # the second training, which begins by itself
+    if rounds is not None:  # the second training shares nothing with the first
         folder, resume, backbone, stages = RunFolder(folder.refit), True, None, None
 
-    loop: TrainingLoop
     # torch takes seconds to import: only where there are rounds to play.
-    if setup.config.forecast.decoder == "linear":
-        from compevo_core.training.search import SearchLoop
+    from compevo_core.training.loop import PopulationLoop, SearchLoop
 
+    loop: PopulationLoop | SearchLoop
+    if setup.config.forecast.decoder == "linear":
         loop = SearchLoop(setup, folder, data, rounds=rounds)
     else:
-        from compevo_core.training.loop import PopulationLoop
-
         loop = PopulationLoop(setup, folder, data, rounds=rounds, backbone=backbone, stages=stages)
     outcome = loop.train(resume=resume, on_round=on_round)
     return loop.model, outcome
@@ -236,8 +231,7 @@ def _seal(
     other: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the model, then the summary of the rounds and of the choices after them."""
-    # A summary counts only with its model: if a kill between the two makes the next start seal
-    # again, an earlier summary must not pass for the one of this model.
+    # After a kill between model and summary, an earlier summary must not pass for this model's.
     if shards.is_first:
         folder.metrics_file.unlink(missing_ok=True)
 
@@ -268,11 +262,10 @@ def _seal(
 
 def summarize_rounds(records: Sequence[RoundRecord], seed: int) -> dict[str, Any]:
     """Return the summary of the rounds for ``metrics.json``."""
-    # Over the whole run: a rate by round would weigh rounds of few answers as much as others.
     unread_answers = sum(record.unread_answers for record in records)
     answers = sum(record.answers for record in records)
 
-    # Rounds without rewriting score no logics: their regret is constant, and would bend the curve.
+    # In rounds without rewriting regret is constant, which would bend the curve.
     regrets = [record.regret for record in records if record.evolved]
     return {
         "rounds": records[-1].rounds if records else 0,

@@ -1,6 +1,6 @@
 """The inputs of a training: windows, base models, examples, and their identity.
 
-Training has no path to the test data (decision 07-stages says what validation may decide).
+Training has no path to the test data; decision 07-stages lists what validation may decide.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ class TrainingData:
     train_windows: WindowSet  # with at least one known target
     n_dropped: int  # train windows without any
     scaler: Scaler  # fitted on the train windows
-    priors: PriorSet  # fitted on the train windows; their errors are known to validation's end
+    priors: PriorSet  # fitted on train; their errors are known up to the end of validation
     # Out-of-fold forecasts (N, P, H) of train by the base models; of no windows if not needed
     held_out_NPH: FloatArray
     train_examples: list[ForecastExample]  # the windows of these forecasts
@@ -82,33 +82,33 @@ class TrainingData:
         fit: FitBaseline = fit_baseline,
     ) -> Self:
         """Fit scales and base models on the train split and make all examples."""
-        # Before anything is fitted, and counted in the summary: such windows have no loss.
+        # Before anything is fitted, as such windows have no loss; the summary has their number.
         known = drop_without_target(train_windows)
         known_val = drop_without_target(val_windows)
         scaler = Scaler.fit(known)
         priors = PriorSet.fit(config, known, scaler, fit)
 
-        # In training a base model knows its errors up to the day before, in use those up to the end
-        # of validation. Those on train are out of fold, as in sample they would be too small.
+        # Base models know their errors up to the day before in training, and up to the end of
+        # validation in use. Errors on train are out of fold, as in sample they would be too small.
         past, held_out_NPH = known[:0], np.empty((0, len(priors.fitted), known.horizon))
-        # Agents learn there, and levels begin.
+        # Agents learn from these windows, and levels begin with them.
         levels = priors.levels
         if config.has_agents or levels is not None:
             past, held_out_NPH = known, priors.forecast_train(known, config.forecast.prior_folds)
         followed_NPH = held_out_NPH
         if levels is not None:
             followed_NPH = follow_levels(levels.rule, scaler, past, held_out_NPH)
-            # Whose truth was known when validation began.
+            # Windows whose truth was known when validation began.
             first = min((view.origin_utc for view in known_val.views()), default=None)
             rows = [i for i, w in enumerate(past) if first is None or w.view.end_utc <= first]
             levels.observe([past[i] for i in rows], held_out_NPH[rows])
 
-        # Validation windows are forecast as the test split will be; only then are errors known.
+        # Validation windows are forecast like the test split; their errors become known afterwards.
         if priors.memory is None:
             val_NPH = priors.forecast(known_val.views())
             priors.observe(known_val)
         else:
-            # Base models that are refitted in use are validated as they will be used.
+            # Base models that are refitted in use are refitted here, too.
             val_NPH = priors.follow(known_val)
 
         return cls(
@@ -128,7 +128,7 @@ class TrainingData:
         examples, count = self.calibration_examples, self.config.run.validation_windows
         if not count or count >= len(examples):
             return examples
-        # Evenly in time, so that a few windows cover all seasons of the split.
+        # Evenly spaced, so that a few windows cover all seasons of the split.
         by_time = sorted(examples, key=lambda each: (each.view.origin_utc, each.view.entity))
         return [by_time[i] for i in evenly_spaced(len(examples), count)]
 
@@ -188,7 +188,7 @@ def check_inputs(
             "lower population.agents"
         )
 
-    # All of its windows would count to a quarter, as those of other series do.
+    # All windows would count to a quarter, like windows of other series.
     named = {name for member in config.population.members for name in member.entities}
     known = train_windows.entities
     if unknown := sorted(named - set(known)):

@@ -26,7 +26,7 @@ from compevo_core.agents.objective import (
 from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import OptimConfig
 from compevo_core.lora.adapters import NORM_FLOOR, Optimizer, clip_each
-from compevo_core.training.diagnostics import GradientConflict, gradient_conflict
+from compevo_core.training.diagnostics import gradient_conflict
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.schedule import EVOLUTION, RunSchedule
 
@@ -59,12 +59,12 @@ class JointUpdate:
         """Update all parameters; the gradient of L_pred is in place already.
 
         ``proposal`` covers the local agents, ``reward_AG`` all; both are None in a round without
-        rewriting. In the returned part of the round's record ``equal_groups`` counts the local
-        agents. NonFiniteLoss if a term or a gradient is NaN or infinite; nothing was updated.
+        rewriting. In the returned part of the round's record ``equal_groups`` counts local agents.
+        NonFiniteLoss if a term or a gradient is not finite; then nothing was updated.
         """
         loss_div = 0.0
         if proposal is not None:
-            # Checked by agent, as the loss itself is a sum over pairs that names none.
+            # Checked by agent, as the loss is a sum over pairs.
             diversity = diversity_loss(proposal.candidate_AD)
             require_finite("L_div", proposal.candidate_AD.sum(1), round_number)
             weight = self.config.objective.lambda_div
@@ -72,8 +72,8 @@ class JointUpdate:
                 # The soft prompts come from the same candidates: L_pg goes through it again.
                 (weight * diversity).backward(retain_graph=True)  # type: ignore[no-untyped-call]
             loss_div = float(diversity.detach())
-        # L_pred does not reach the policy's parameters: so far their gradients come only from
-        # L_div, the regularisers' part of Eq. 23.
+        # L_pred does not reach the parameters of the policy, so at this point their gradients come
+        # only from L_div, the regularisers' part of Eq. 23.
         regulariser_grads = [
             None if parameter.grad is None else parameter.grad.clone()
             for parameter in self.model.policy_parameters()
@@ -95,20 +95,20 @@ class JointUpdate:
                 policy_step = PolicyStep(self.writer, proposal, advantage_AG, self.config)
                 policy = policy_step.backward(round_number)
 
-        # Eq. 22 and 23 over all parameters, on the whole gradient, before clipping scales it. The
-        # regularisers reach neither forecast adapters nor heads. The gates have a gradient of
-        # L_pred too, so the pruning part is computed: the derivative of |g| is its sign.
+        # Eq. 22 and 23 over all parameters, before clipping. The regularisers do not reach forecast
+        # adapters and heads. The gates have a gradient of L_pred too, so the pruning part is
+        # computed: the derivative of |g| is its sign.
         forecasting = [*self.model.adapter_parameters(), *self.model.head_parameters()]
         gates_A = self.model.selection.gates_A
         pruning_grad_A = self.config.objective.lambda_prune * torch.sign(gates_A.detach())
-        conflict = self.gradients.conflict(
+        cosine, margin = self.gradients.conflict(
             [*forecasting, *self.model.policy_parameters(), gates_A],
             [*[None] * len(forecasting), *regulariser_grads, pruning_grad_A if prunes else None],
         )
         grad_norm = self._take_step(round_number)
         last_policy = policy
         if policy_step is not None:
-            # On the same samples. Only what L_pg reaches has a gradient: that of L_pred is spent.
+            # On the same samples; only L_pg has a gradient.
             for _ in range(1, self.config.grpo.iterations):
                 self.optimizer.zero_grad(set_to_none=True)
                 last_policy = policy_step.backward(round_number)
@@ -118,8 +118,8 @@ class JointUpdate:
             "loss_pg": float(policy.loss.detach()),
             "loss_div": loss_div,
             "loss_prune": loss_prune,
-            "gradient_conflict": conflict.cosine,
-            "gradient_margin": conflict.margin,
+            "gradient_conflict": cosine,
+            "gradient_margin": margin,
             "equal_groups": n_equal,
             "grad_norm": grad_norm,
             "kl": last_policy.kl,
@@ -144,7 +144,7 @@ class JointUpdate:
 def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[str, Any]]:
     """Return the optimiser's groups of parameters, each with its ``base_lr`` (decision 04-policy).
 
-    Forecasting and policy have a rate each, gates with fusion where they have one of their own.
+    Forecasting and policy have separate rates; gates and fusion may share a third one.
     """
     gates, fusion = model.gate_parameters(), model.fusion_parameters()
     forecasting = [*model.adapter_parameters(), *model.head_parameters()]
@@ -163,7 +163,7 @@ def group_parameters(model: PopulationModel, optim: OptimConfig) -> list[dict[st
 class PolicyStep:
     """The policy term L_pg of one group of samples (Eq. 14), for one or more updates on it.
 
-    Agents are scored one after the other: memory may hold the activations of only one.
+    Agents are scored one after the other, as memory may hold the activations of only one.
     """
 
     def __init__(
@@ -175,8 +175,7 @@ class PolicyStep:
         self.advantage_AG = advantage_AG
         self.config = config
 
-        # The reference is frozen: scored once, for all updates on these samples (decision
-        # 04-policy).
+        # The frozen reference is scored once for all updates (decision 04-policy).
         self.reference_AGT = writer.reference_logp(proposal)
         self.old_AGT = torch.zeros_like(self.reference_AGT)
         self._updates = 0
@@ -184,12 +183,12 @@ class PolicyStep:
     def backward(self, round_number: int) -> PolicyLoss:
         """Add the gradient of lambda_PG L_pg; return loss and statistics, means over all agents.
 
-        The first call fixes the old policy: it runs before any update, so that all ratios are 1.
-        Log-probabilities that are NaN or infinite stop every process.
+        The first call fixes the old policy: it precedes any update, so that all ratios are 1.
+        Log-probabilities that are not finite stop every process.
         """
-        # The local soft prompts are a leaf that collects their gradient: each agent's backward pass
-        # would otherwise run through the fusion that all agents share. That is run through once,
-        # with the gradients of all, and only at the first update: its graph is gone after it.
+        # The local soft prompts are a leaf that collects their gradient, so that the backward pass
+        # through the shared fusion runs only once, with the gradients of all agents. It runs at the
+        # first update only, which frees its graph.
         fused_AD = self.proposal.soft_prompt_AD
         soft_prompt_AD: Tensor | None = None
         if fused_AD is not None:
@@ -200,11 +199,11 @@ class PolicyStep:
             for row in range(len(self.shards.local_agents))
         ]
         terms_AK = self.shards.all_gather(torch.tensor(terms, dtype=torch.float64), "policy terms")
-        # By the log-probabilities, not the loss: clipping can hide an infinite ratio.
+        # Checked instead of the loss, as clipping can hide an infinite ratio.
         require_finite("L_pg", terms_AK[:, 0], round_number)
 
-        # The gradients of all agents' soft prompts are gathered first. Every process then gives the
-        # shared fusion the same gradient, and only its local rows reach adapters.
+        # Gathered first, so that the shared fusion gets the same gradient on every process; only
+        # local rows reach adapters.
         if fused_AD is not None and soft_prompt_AD is not None and soft_prompt_AD.grad is not None:
             gradient_AD = self.shards.all_gather(soft_prompt_AD.grad, "states")
             fused_AD.backward(gradient_AD)  # type: ignore[no-untyped-call]
@@ -230,7 +229,7 @@ class PolicyStep:
             clip_range=self.config.grpo.clip_range,
             kl_coefficient=self.config.grpo.kl_coefficient,
         )
-        # Divided by all agents, not by those of this process: the mean must not depend on shards.
+        # Divided by all agents: the mean must not depend on shards.
         weight = self.config.objective.lambda_pg / self.config.population.agents
         (weight * term.loss).backward()  # type: ignore[no-untyped-call]
 
@@ -241,7 +240,7 @@ class PolicyStep:
 class Gradients:
     """Measures and clips the gradients of a model whose agents may be spread over processes.
 
-    Processes with agents of their own exchange one sum of squares an agent, never a gradient.
+    Processes with different agents exchange one sum of squares for each agent, never a gradient.
     """
 
     def __init__(self, model: PopulationModel) -> None:
@@ -262,8 +261,8 @@ class Gradients:
         With ``by_agent`` each agent is clipped by its own norm. Return the Euclidean norm of all
         groups before clipping. NonFiniteLoss on every process if a gradient is NaN or infinite.
         """
-        # Each group is clipped at its own norm (decision 04-policy): under one norm over both, a
-        # large gradient of the forecast would shrink the step of the policy.
+        # Each group is clipped at its own norm (decision 04-policy): a large gradient of forecasts
+        # must not shrink the step of the policy.
         norms = []
         for group in groups:
             gradients = [(p, p.grad) for p in group if p.grad is not None]
@@ -273,7 +272,7 @@ class Gradients:
             require_finite("the gradient", square_A[:, 0], round_number)
             require_finite("the gradient of gates and fusion", shared_square[0], round_number)
 
-            # The shared parameters count once: their gradient is the same on every process.
+            # Shared parameters count once, as their gradient is the same on every process.
             norm = float(square_A.sum() + shared_square[0]) ** 0.5
             norms.append(norm)
             if not max_norm:
@@ -290,22 +289,33 @@ class Gradients:
 
     def conflict(
         self, parameters: Sequence[nn.Parameter], regulariser_grads: Sequence[Tensor | None]
-    ) -> GradientConflict:
-        """Return the condition of appendix B.2 (Eq. 22 and 23). Call it before clipping.
+    ) -> tuple[float, float]:
+        """Return cosine and margin of appendix B.2 (Eq. 22 and 23). Call it before clipping.
 
         ``parameters`` have the whole gradient in ``.grad``; ``regulariser_grads`` are the part of
-        it that comes from L_div and L_prune, None for none: of such a parameter nothing is copied.
+        it that comes from L_div and L_prune, None for none.
         """
-        products = _multiply_gradients(parameters, regulariser_grads)
-        sums_AK, shared_K = self._sum_by_agent(products, 3)
+
+        def multiply() -> Iterator[tuple[nn.Parameter, list[Tensor]]]:
+            for parameter, part in zip(parameters, regulariser_grads, strict=True):
+                if parameter.grad is None:
+                    continue
+                if part is None:
+                    yield parameter, [parameter.grad.square()]  # the other sums get zero from it
+                else:
+                    main = parameter.grad - part
+                    yield parameter, [main.square(), part.square(), main * part]
+
+        # One after the other: the products of all parameters may not fit in memory.
+        sums_AK, shared_K = self._sum_by_agent(multiply(), 3)
         main, regulariser, inner_product = (sums_AK.sum(0) + shared_K).tolist()
         return gradient_conflict(main**0.5, regulariser**0.5, inner_product)
 
     def _sum_by_agent(
         self, terms: Iterable[tuple[nn.Parameter, Sequence[Tensor]]], count: int
     ) -> tuple[Tensor, Tensor]:
-        """Sum ``count`` tensors a parameter: by agent (A, K), and over what all share (K,)."""
-        # float64: millions of squares of float32 would lose the small ones.
+        """Sum ``count`` tensors per parameter: by agent (A, K), and over shared parameters (K,)."""
+        # float64: in a float32 sum of millions of squares small ones would be lost.
         local_AK = torch.zeros(
             len(self.shards.local_agents), count, dtype=torch.float64, device=self.device
         )
@@ -319,18 +329,3 @@ class Gradients:
                 else:
                     local_AK[:, k] += value.flatten(1).sum(1)
         return self.shards.all_gather(local_AK, "norms"), shared_K
-
-
-def _multiply_gradients(
-    parameters: Sequence[nn.Parameter], regulariser_grads: Sequence[Tensor | None]
-) -> Iterator[tuple[nn.Parameter, list[Tensor]]]:
-    """Yield squares and product of the two parts of each gradient: what norms and cosine need."""
-    for parameter, part in zip(parameters, regulariser_grads, strict=True):
-        if parameter.grad is None:
-            continue
-
-        if part is None:
-            yield parameter, [parameter.grad.square()]  # the other two sums get zero from it
-        else:
-            main = parameter.grad - part
-            yield parameter, [main.square(), part.square(), main * part]

@@ -15,28 +15,14 @@ import typer
 
 from compevo_pipeline.cli import arguments
 
-Horizon = Annotated[
-    int | None,
-    typer.Option(help="Steps of a forecast (default: depends on the step).", min=1, max=1000),
-]
-Lookback = Annotated[
-    int | None, typer.Option(help="Steps of history it uses (default: depends on the step).", min=4)
-]
-CovariateTable = Annotated[
-    Path | None, typer.Option(help="Table of daily or finer values, such as the weather.")
-]
-KnownAheadTable = Annotated[
-    Path | None,
-    typer.Option(help="Table of values known ahead by step, such as forecast temperature."),
-]
-ArticleTable = Annotated[
-    Path | None, typer.Option(help="Table of articles with published_at and title.")
-]
-
 
 def init(
     file: Annotated[
-        Path | None, typer.Argument(help="Table of values: CSV, Parquet, JSON lines or Excel.")
+        Path | None,
+        typer.Argument(
+            help="Table of values: CSV, Parquet, JSON lines or Excel; or 'sales/*.parquet', with a "
+            "file for each block of series."
+        ),
     ] = None,
     time: Annotated[str, typer.Option(help="Column of stamps (default: guessed).")] = "",
     period: Annotated[str, typer.Option(help="Column of the part of the day of dates.")] = "",
@@ -62,8 +48,14 @@ def init(
     step: Annotated[
         str, typer.Option(help="Length of a step: 15min, 1h, 1d, 1w, 1mo (default: from the rows).")
     ] = "",
-    horizon: Horizon = None,
-    lookback: Lookback = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(help="Steps of a forecast (default: depends on the step).", min=1, max=1000),
+    ] = None,
+    lookback: Annotated[
+        int | None,
+        typer.Option(help="Steps of history it uses (default: depends on the step).", min=4),
+    ] = None,
     test: Annotated[
         float,
         typer.Option(
@@ -96,9 +88,16 @@ def init(
         list[str] | None,
         typer.Option(help="Column with one number or word for each series; repeat it."),
     ] = None,
-    covariates: CovariateTable = None,
-    ahead: KnownAheadTable = None,
-    news: ArticleTable = None,
+    covariates: Annotated[
+        Path | None, typer.Option(help="Table of daily or finer values, such as the weather.")
+    ] = None,
+    ahead: Annotated[
+        Path | None,
+        typer.Option(help="Table of values known ahead by step, such as forecast temperature."),
+    ] = None,
+    news: Annotated[
+        Path | None, typer.Option(help="Table of articles with published_at and title.")
+    ] = None,
     gdelt: Annotated[str, typer.Option(help="Query to GDELT for news in live mode.")] = "",
     sample: Annotated[
         bool, typer.Option("--sample", help="Take the sample table that comes with the package.")
@@ -114,7 +113,12 @@ def init(
     from compevo_core.runtime.files import write_text
     from compevo_pipeline.config.settings import Settings
     from compevo_pipeline.sources.feeds import read_own_file
-    from compevo_pipeline.sources.own.declaration import make_label, name_publisher
+    from compevo_pipeline.sources.own.declaration import (
+        is_pattern,
+        list_files,
+        make_label,
+        name_publisher,
+    )
     from compevo_pipeline.sources.own.draft import Request, draft_declaration
     from compevo_pipeline.sources.registry import check_own_name
     from compevo_pipeline.work.deployment import utc_now
@@ -124,14 +128,18 @@ def init(
         file, ahead, horizon = SAMPLE / "load.csv", SAMPLE / "weather.csv.gz", horizon or 7
     if file is None:
         raise ConfigError("no table: name a file, or give --sample")
-    dataset = name or make_label(file.stem).replace("_", "-").replace(".", "-").lower()
+    first, named = file, file.stem
+    if is_pattern(str(file)):
+        file = file.absolute()
+        first, named = min(list_files(file), default=file), Path(str(file).partition("*")[0]).name
+    dataset = name or make_label(named).replace("_", "-").replace(".", "-").lower()
     path = Settings.from_environment().datasets_folder / f"{dataset}.toml"
     check_own_name(dataset, path)
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; change it by hand, name another, or give --force")
 
     publisher = name_publisher(dataset)
-    tables = {"values": file, "covariates": covariates, "ahead": ahead, "news": news}
+    tables = {"values": first, "covariates": covariates, "ahead": ahead, "news": news}
     raws = {kind: read_own_file(at, publisher, utc_now) for kind, at in tables.items() if at}
     request = Request(
         name=dataset,

@@ -157,7 +157,7 @@ def forecast(
         bool, typer.Option("--json", help="Print one JSON object: record, notes, facts and rows.")
     ] = False,
 ) -> None:
-    """Forecast one day from the stored data.
+    """Forecast one day from the stored data; of a family all blocks, written as one table.
 
     Fetches nothing: `compevo refresh` reads the sources, `compevo backfill` fetches past days.
 
@@ -180,53 +180,61 @@ def forecast(
     disable_progress_bars()
     deployment = arguments.open_deployment()
     dataset = dataset or choose_dataset(deployment)
-    spec = find_daily_spec(deployment, dataset)
-    data = describe_data(deployment.data_mode, dataset)
-    try:
-        day_forecast = forecast_day(
-            deployment,
-            dataset,
-            read_day(day, spec.to_market(deployment.clock())),
-            None if known_to is None else KnownTo(known_to),
-            log=log,
-            on_step=arguments.show_steps,
-            run=run,
-            supersede=supersede,
-        )
-    except DataError as error:
-        # In a home where nothing is stored the first thing to check is the mode.
-        home = deployment.settings.home
-        raise DataError(f"{error} {data}, COMPEVO_HOME is {home}") from error
-    finally:
-        arguments.show_steps("")
+    blocks = deployment.registry.find_blocks(dataset)
+    if blocks and (page or as_json or run):
+        raise ConfigError(f"{dataset} is a family: --page, --json and --run take one of its blocks")
+    found = []
+    for name in blocks or [dataset]:
+        spec = find_daily_spec(deployment, name)
+        try:
+            day_forecast = forecast_day(
+                deployment,
+                name,
+                read_day(day, spec.to_market(deployment.clock())),
+                None if known_to is None else KnownTo(known_to),
+                log=log,
+                on_step=arguments.show_steps,
+                run=run,
+                supersede=supersede,
+            )
+        except DataError as error:
+            # In a home where nothing is stored the first thing to check is the mode.
+            data, home = describe_data(deployment.data_mode, name), deployment.settings.home
+            raise DataError(f"{error} {data}, COMPEVO_HOME is {home}") from error
+        finally:
+            arguments.show_steps("")
+        found.append(day_forecast)
 
-    issued = day_forecast.forecast
+    wide = pl.concat([widen(each.forecast) for each in found], how="diagonal_relaxed")
     if csv is not None:
-        write_atomically(csv, widen(issued).write_csv)
+        write_atomically(csv, wide.write_csv)
     if parquet is not None:
-        write_atomically(parquet, widen(issued).write_parquet)
+        write_atomically(parquet, wide.write_parquet)
     if page is not None:
         write_forecasts(deployment, dataset=dataset, page=page)
-    if as_json:
-        rows = widen(issued).with_columns(pl.col("start_utc").dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
-        record = {"record": str(day_forecast.folder), "notes": day_forecast.notes}
-        typer.echo(json.dumps({**record, "facts": issued.facts, "rows": rows.to_dicts()}))
-    else:
-        folder = day_forecast.folder
+    for name, day_forecast in zip(blocks or [dataset], found, strict=True):
+        issued, folder = day_forecast.forecast, day_forecast.folder
+        if as_json:
+            rows = wide.with_columns(pl.col("start_utc").dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
+            record = {"record": str(folder), "notes": day_forecast.notes}
+            typer.echo(json.dumps({**record, "facts": issued.facts, "rows": rows.to_dicts()}))
+            continue
         for note in day_forecast.notes:
             typer.echo(f"Note: {note}")
         for older in list_earlier(folder):
             typer.echo(f"Supersedes the issue of {read_issued(older).facts['issued_at']}: {older}")
         chain = read_chain(folder.parents[1])
         typer.echo(f"Record: {folder}, forecast {len(chain.lines)} of chain {chain.head[:16]}")
-        words = f"{issued.origin:%Y-%m-%d} {issued.entities[0]} {dataset}"
-        typer.echo(f"Why: compevo explain {words}\n")
-        typer.echo(render_forecast(issued, data))
+        typer.echo(f"Why: compevo explain {issued.origin:%Y-%m-%d} {issued.entities[0]} {name}\n")
+        # All series of a family would fill pages.
+        if not blocks:
+            typer.echo(render_forecast(issued, describe_data(deployment.data_mode, name)))
 
     if has_dagster_home():
         from compevo_pipeline.defs.command_events import report_forecast
 
-        report_forecast(deployment, dataset, day_forecast)
+        for name, day_forecast in zip(blocks or [dataset], found, strict=True):
+            report_forecast(deployment, name, day_forecast)
 
 
 def read_day(text: str, now: datetime) -> date | None:

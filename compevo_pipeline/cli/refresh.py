@@ -49,6 +49,10 @@ def refresh(
     from compevo_pipeline.work.deployment import Deployment, utc_now
 
     deployment = arguments.open_deployment()
+    for block in (blocks := deployment.registry.find_blocks(dataset)):
+        refresh(block, day)
+    if blocks:
+        return
     declared = deployment.registry[dataset]
     asked = read_day(day, declared.spec.to_market(utc_now()))
     chosen = asked.isoformat() if asked else choose_day(declared, utc_now())
@@ -83,11 +87,12 @@ def run(
     from compevo_pipeline.definitions import build_defs
 
     settings = Settings.from_environment()
-    Deployment(settings=settings).registry[dataset]  # a wrong name ends here
+    declared = Deployment(settings=settings).registry[dataset]  # a wrong name ends here
+    family, block = (declared.family, dataset) if declared.family else (dataset, "")
 
     started = time.monotonic()
     try:
-        failures = run_job((build or build_defs)(settings), name, dataset, day)
+        failures = run_job((build or build_defs)(settings), name, family, day, block)
     except StorageError as error:
         # No sensor runs that could report it. The command itself prints the error.
         silent = logging.Logger(__name__)

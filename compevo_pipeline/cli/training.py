@@ -44,7 +44,8 @@ def fit(
     """Read a data set's files, cut its windows and train a method on them, in one go.
 
     `compevo forecast` and `compevo evaluate` then use the trained model. With the same files and
-    settings, the command uses the existing model and does not train it again.
+    settings, the command uses the existing model and does not train it again. Of a family it trains
+    one block of series after the other.
     """
     from compevo_core.baselines import SharedFits
     from compevo_core.evaluation.method_choice import POPULATION, describe_static
@@ -57,12 +58,19 @@ def fit(
     from compevo_pipeline.work.methods import choose_name, plan_method, plan_preset
 
     disable_progress_bars()
+    deployment = arguments.open_deployment()
+    for block in (blocks := deployment.registry.find_blocks(dataset)):
+        typer.echo(f"{block}:")
+        held_out = fitted and fitted.with_stem(f"{fitted.stem}-{block}")
+        fit(block, method, preset, changes, restart, held_out)
+    if blocks:
+        return
+
     named = choose_name(dataset, method, preset)
     is_preset = named == POPULATION
     # Misspelt settings end before anything is read.
     config = arguments.resolve_config(preset or "default", changes if is_preset else None)
     changed = arguments.parse_changes(changes or [])
-    deployment = arguments.open_deployment()
     layout = deployment.layout
     windows = _prepare_windows(deployment, dataset, config.encoder if is_preset else "")
 

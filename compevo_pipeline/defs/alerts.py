@@ -161,10 +161,11 @@ def _market_time(clock: Clock) -> datetime:
 
 
 def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Alert]:
-    """Report forecasts that were not issued by the deadline of their night."""
-    for declared in (deployment.registry[name] for name in deployment.registry):
+    """Report forecasts that were not issued by the deadline of their night; one for a family."""
+    registry = deployment.registry
+    for name, declared in registry.declared.items():
         spec, night = declared.spec, declared.night
-        is_on = deployment.settings.default_status(spec.name) == "RUNNING"
+        is_on = deployment.settings.default_status(name) == "RUNNING"
         if not is_on or night.at is None or night.deadline is None or not spec.starts_with_days:
             continue
         at = now.astimezone(ZoneInfo(night.zone))
@@ -173,17 +174,26 @@ def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Aler
         begun -= timedelta(days=begun > at)
         due = datetime.combine(begun, night.deadline, at.tzinfo)
         due += timedelta(days=due < begun)
+        if at < due:
+            continue
         day = spec.to_market(begun.astimezone(UTC)).date() + timedelta(days=night.days_ahead)
         origin = Origin.of(spec, day, None)
-        folder = deployment.layout.issued(spec.name)
-        if at < due or is_issued(find_issued(folder, origin.origin_utc, origin.until)):
+        missing = [
+            one
+            for one in registry.find_blocks(name) or [name]
+            for folder in [deployment.layout.issued(one)]
+            if not is_issued(find_issued(folder, origin.origin_utc, origin.until))
+        ]
+        if not missing:
             continue
-        name = "" if spec.name == OPERATIONAL else f"{spec.name} "
+        first, *others = missing
+        shown = f"{first} and {len(others)} more" if others else first
+        argument = "" if name == OPERATIONAL else f"{first} "
         yield Alert(
-            fault=f"late {name}{day}",
+            fault=f"late {argument and f'{name} '}{day}",
             text=(
-                f"No forecast of {spec.name} for {day} was issued by {due:%H:%M} ({night.zone}): "
+                f"No forecast of {shown} for {day} was issued by {due:%H:%M} ({night.zone}): "
                 "look at the runs of refresh in Dagster, then run "
-                f"`compevo refresh {name}--day {day}`."
+                f"`compevo refresh {argument}--day {day}`."
             ),
         )

@@ -37,15 +37,22 @@ from compevo_pipeline.checks.content import (
     format_violations,
 )
 from compevo_pipeline.checks.expectations import SUITES, CheckOutcome, run_suites
-from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, scored_key, series_key, windows_key
+from compevo_pipeline.defs.asset_keys import (
+    NEWS_ARTICLES,
+    make_blocks,
+    scored_key,
+    series_key,
+    windows_key,
+)
+from compevo_pipeline.defs.definition import Blocks
 from compevo_pipeline.defs.metadata import escape_markdown
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.sources.registry import RegisteredDataset, Registry
+from compevo_pipeline.sources.registry import Registry
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.series_changes import ChangeKind, describe_waiting
 from compevo_pipeline.work.alerts import find_answering
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.ingest import hash_news, hash_stored
+from compevo_pipeline.work.ingest import hash_stored
 from compevo_pipeline.work.next_day import (
     LEAST_NEWS_CHANGE,
     KnownTo,
@@ -132,57 +139,72 @@ _USUAL_DAYS = 28  # earlier forecasts, which show how far news usually moves one
 _TIMES_USUAL = 2.0
 
 
-Judge = Callable[[Deployment, datetime, Collection[str]], Iterator[CheckOutcome]]
-"""Reads an asset once and judges it by the named rules: deployment, present time, names."""
+Judge = Callable[[Deployment, str, datetime, Collection[str]], Iterator[CheckOutcome]]
+"""Reads an asset once and judges it by named rules: deployment, data set, present time, names."""
 
 
 def build_asset_checks(registry: Registry) -> list[dg.AssetChecksDefinition]:
     """Return every check that is a step of its own."""
-    datasets = [registry[name] for name in registry]
-    daily = [dataset.spec for dataset in datasets if dataset.spec.starts_with_days]
-    return [
-        *(_build_series_checks(dataset) for dataset in datasets),
-        _build_checks(NEWS_ARTICLES, NEWS_DESCRIPTIONS, _judge_articles, hash_news),
-        *(_build_windows_checks(dataset.name) for dataset in datasets),
-        *(_build_forecast_checks(spec) for spec in daily),
-    ]
+    articles = (NEWS_DESCRIPTIONS, _judge_articles, hash_stored)
+    checks = [_build_checks(NEWS_ARTICLES, NEWS, *articles)]
+    for name, declared in registry.declared.items():
+        blocks = make_blocks(registry.find_blocks(name))
+        series = (SERIES_DESCRIPTIONS, _judge_series, _identify_series)
+        windows = (WINDOW_DESCRIPTIONS, _judge_windows, _identify_windows)
+        checks.append(_build_checks(series_key(name), name, *series, blocks=blocks))
+        checks.append(_build_checks(windows_key(name), name, *windows, blocks=blocks))
+        if declared.spec.starts_with_days:
+            scored = (FORECAST_DESCRIPTIONS, _judge_forecasts)
+            key = scored_key(name)
+            checks.append(_build_checks(key, name, *scored, blocks=blocks, separator="__"))
+    return checks
 
 
 def _build_checks(
     key: dg.AssetKey,
+    name: str,
     descriptions: Mapping[str, str],
     judge: Judge,
-    identify: Callable[[Deployment], str] | None = None,
+    identify: Callable[[Deployment, str], str] | None = None,
     *,
+    blocks: Blocks = None,
     separator: str = "_",
 ) -> dg.AssetChecksDefinition:
     """Return the checks of an asset as one step: the data is read once for all of them.
 
-    If ``identify`` identifies the judged data, data that passed is not judged again.
+    The data set is ``name``, or the one of its ``blocks`` that a run is for. If ``identify``
+    identifies the judged data, data that passed is not judged again.
     """
 
     @dg.multi_asset_check(
         # Dagster allows no hyphen in the name of a step.
         name=f"{separator.join(key.path).replace('-', '_')}_checks",
         specs=[
-            dg.AssetCheckSpec(name, asset=key, description=text, blocking=name not in WARNINGS)
-            for name, text in descriptions.items()
+            dg.AssetCheckSpec(
+                check,
+                asset=key,
+                description=text,
+                blocking=check not in WARNINGS,
+                partitions_def=blocks,
+            )
+            for check, text in descriptions.items()
         ],
         can_subset=True,
     )
     def _checks(
         context: dg.AssetCheckExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> Iterator[dg.AssetCheckResult]:
+        dataset = context.partition_key if blocks else name
         selected = {check.name for check in context.selected_asset_check_keys}
-        receipts, receipt = workspace.receipts(), f"checks {key.to_user_string()}"
-        parts = [code_version(*_CHECKS_CODE), identify(workspace)] if identify else []
+        receipts, receipt = workspace.receipts(), f"checks {key.to_user_string()} {dataset}"
+        parts = [code_version(*_CHECKS_CODE), identify(workspace, dataset)] if identify else []
         before = receipts.find(receipt, hash_parts(parts)) or {} if parts else {}
-        known = [CheckOutcome(name, True, *before[name]) for name in selected & before.keys()]
+        known = [CheckOutcome(check, True, *before[check]) for check in selected & before.keys()]
         left = selected - before.keys()
-        outcomes = [*known, *(judge(workspace, workspace.clock(), left) if left else ())]
+        outcomes = [*known, *(judge(workspace, dataset, workspace.clock(), left) if left else ())]
 
         passed = {each.name: [each.text, each.numbers] for each in outcomes if each.passed}
-        passed = before | {name: text for name, text in passed.items() if name not in _NOT_OF_DATA}
+        passed = before | {each: text for each, text in passed.items() if each not in _NOT_OF_DATA}
         if parts and passed != before:
             receipts.keep(receipt, hash_parts(parts), passed)
         for outcome in outcomes:
@@ -199,39 +221,35 @@ def _build_checks(
     return _checks
 
 
-def _build_series_checks(declared: RegisteredDataset) -> dg.AssetChecksDefinition:
-    def judge(
-        workspace: Deployment, now: datetime, names: Collection[str]
-    ) -> Iterator[CheckOutcome]:
-        frame = workspace.series_store().read(declared.name)
+def _judge_series(
+    workspace: Deployment, dataset: str, now: datetime, names: Collection[str]
+) -> Iterator[CheckOutcome]:
+    declared, frame = workspace.registry[dataset], workspace.series_store().read(dataset)
 
-        suites = [name for name in SUITES if name in names]
-        if suites:
-            yield from run_suites(frame, declared.rules, suites)
+    suites = [name for name in SUITES if name in names]
+    if suites:
+        yield from run_suites(frame, declared.rules, suites)
 
-        if TIME in names:
-            unknowable = find_unknowable(frame, now).select("series_id", "start_utc")
-            yield _judge_rows(TIME, unknowable, frame.height)
-        if PROFILE in names:
-            jumps = find_jumps(frame, declared.rules.step, declared.rules.zones)
-            shown = [f"{jump.series_id} from {jump.day} by {jump.hours:+d} h" for jump in jumps]
-            yield CheckOutcome(
-                PROFILE, not jumps, "; ".join(shown) or "no jump", {"jumps": len(jumps)}
-            )
-        if KNOWN in names:
-            yield judge_known_values(workspace, declared.name)
-        if DATA_AGE in names:
-            yield judge_series_age(frame, declared.max_age, workspace, now)
+    if TIME in names:
+        unknowable = find_unknowable(frame, now).select("series_id", "start_utc")
+        yield _judge_rows(TIME, unknowable, frame.height)
+    if PROFILE in names:
+        jumps = find_jumps(frame, declared.rules.step, declared.rules.zones)
+        shown = [f"{jump.series_id} from {jump.day} by {jump.hours:+d} h" for jump in jumps]
+        yield CheckOutcome(PROFILE, not jumps, "; ".join(shown) or "no jump", {"jumps": len(jumps)})
+    if KNOWN in names:
+        yield judge_known_values(workspace, dataset)
+    if DATA_AGE in names:
+        yield judge_series_age(frame, declared.max_age, workspace, now)
 
-    def identify(workspace: Deployment) -> str:
-        rules = hash_file(declared.declaration) if declared.declaration else ""
-        return hash_stored(workspace, declared.name) + rules
 
-    return _build_checks(series_key(declared.name), SERIES_DESCRIPTIONS, judge, identify)
+def _identify_series(workspace: Deployment, dataset: str) -> str:
+    declaration = workspace.registry[dataset].declaration
+    return hash_stored(workspace, dataset) + (hash_file(declaration) if declaration else "")
 
 
 def _judge_articles(
-    workspace: Deployment, now: datetime, names: Collection[str]
+    workspace: Deployment, _: str, now: datetime, names: Collection[str]
 ) -> Iterator[CheckOutcome]:
     store = workspace.news_store()
     days = store.count_days()
@@ -346,54 +364,48 @@ def judge_data_age(
     return CheckOutcome(DATA_AGE, passed, f"newest row {newest}{note}", numbers)
 
 
-def _build_windows_checks(dataset: str) -> dg.AssetChecksDefinition:
-    """Return the leakage checks of a windows asset.
+def _judge_windows(
+    workspace: Deployment, dataset: str, _: datetime, names: Collection[str]
+) -> Iterator[CheckOutcome]:
+    """Look for leakage; the stored frames are read again instead of trusting the windows."""
+    windows = read_windows(workspace.layout, dataset)
+    held_out = [window for window in windows if window.view.split in ("test", "inference")]
 
-    They read the stored frames again instead of trusting the windows.
-    """
-
-    def judge(workspace: Deployment, _: datetime, names: Collection[str]) -> Iterator[CheckOutcome]:
-        windows = read_windows(workspace.layout, dataset)
-        held_out = [window for window in windows if window.view.split in ("test", "inference")]
-
-        # Looked up lazily: a check that is not selected costs nothing.
-        detectors: dict[str, Callable[[], Sequence[Violation]]] = {
-            "splits_disjoint": lambda: find_overlapping_targets(windows),
-            "no_shared_windows": lambda: find_shared_windows(
-                windows.split("train"), WindowSet(held_out, dataset=dataset)
-            ),
-            "available_before_origin": lambda: find_availability_violations(
-                workspace, dataset, [view for view in windows.views() if not view.leaky]
-            ),
-        }
-        for name, find_violations in detectors.items():
-            if name in names:
-                violations = find_violations()
-                numbers = {"windows": len(windows), "violations": len(violations)}
-                yield CheckOutcome(name, not violations, format_violations(violations), numbers)
-
-    def identify(workspace: Deployment) -> str:
-        stored = (hash_stored(workspace, name) for name in (dataset, NEWS))
-        return hash_parts([read_hash(workspace.layout.windows(dataset)), *stored])
-
-    return _build_checks(windows_key(dataset), WINDOW_DESCRIPTIONS, judge, identify)
+    # Looked up lazily: a check that is not selected costs nothing.
+    detectors: dict[str, Callable[[], Sequence[Violation]]] = {
+        "splits_disjoint": lambda: find_overlapping_targets(windows),
+        "no_shared_windows": lambda: find_shared_windows(
+            windows.split("train"), WindowSet(held_out, dataset=dataset)
+        ),
+        "available_before_origin": lambda: find_availability_violations(
+            workspace, dataset, [view for view in windows.views() if not view.leaky]
+        ),
+    }
+    for name, find_violations in detectors.items():
+        if name in names:
+            violations = find_violations()
+            numbers = {"windows": len(windows), "violations": len(violations)}
+            yield CheckOutcome(name, not violations, format_violations(violations), numbers)
 
 
-def _build_forecast_checks(spec: DatasetSpec) -> dg.AssetChecksDefinition:
-    def judge(
-        workspace: Deployment, now: datetime, names: Collection[str]
-    ) -> Iterator[CheckOutcome]:
-        rows = select_disjoint(read_scored(workspace.layout, spec.name), spec.horizon)
-        if DRIFT in names:
-            yield judge_drift(rows)
-        if COVERAGE in names:
-            yield judge_coverage(rows)
-        if INPUTS in names:
-            yield judge_next_inputs(workspace, spec, now)
-        if NEWS_CHANGE in names:
-            yield judge_news_change(workspace.layout.issued(spec.name))
+def _identify_windows(workspace: Deployment, dataset: str) -> str:
+    stored = (hash_stored(workspace, name) for name in (dataset, NEWS))
+    return hash_parts([read_hash(workspace.layout.windows(dataset)), *stored])
 
-    return _build_checks(scored_key(spec.name), FORECAST_DESCRIPTIONS, judge, separator="__")
+
+def _judge_forecasts(
+    workspace: Deployment, dataset: str, now: datetime, names: Collection[str]
+) -> Iterator[CheckOutcome]:
+    spec = workspace.registry[dataset].spec
+    rows = select_disjoint(read_scored(workspace.layout, dataset), spec.horizon)
+    if DRIFT in names:
+        yield judge_drift(rows)
+    if COVERAGE in names:
+        yield judge_coverage(rows)
+    if INPUTS in names:
+        yield judge_next_inputs(workspace, spec, now)
+    if NEWS_CHANGE in names:
+        yield judge_news_change(workspace.layout.issued(dataset))
 
 
 def select_disjoint(rows: pl.DataFrame, span: timedelta) -> pl.DataFrame:

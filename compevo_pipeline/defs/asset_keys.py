@@ -8,7 +8,7 @@ windows are stored by idempotent upsert and read whole (decision 19-stores).
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 
 import dagster as dg
@@ -42,6 +42,11 @@ def make_target_days(spec: DatasetSpec) -> dg.DailyPartitionsDefinition:
     return dg.DailyPartitionsDefinition(
         first_day.isoformat(), timezone="UTC", end_offset=_TO_TOMORROW
     )
+
+
+def make_blocks(names: Sequence[str]) -> dg.PartitionsDefinition[str] | None:
+    """Return the partitions of a family, which are the names of its data sets; None without any."""
+    return dg.StaticPartitionsDefinition(names) if names else None
 
 
 _EARLIEST_FETCHED = date(2015, 1, 1)

@@ -45,8 +45,9 @@ def _warn_of_faults() -> Iterator[None]:
 def report_forecast(deployment: Deployment, dataset: str, found: DayForecast) -> None:
     """Report a forecast; one issued before Dagster's newest of the day is only observed."""
     day = found.forecast.origin.date().isoformat()
-    key, result = keys.next_day_key(dataset), describe_forecast(deployment, found)
-    _report(key, result, day, datetime.fromisoformat(found.forecast.facts["issued_at"]))
+    name, block = _name_asset(deployment, dataset)
+    key, result = keys.next_day_key(name), describe_forecast(deployment, found)
+    _report(key, result, block or day, datetime.fromisoformat(found.forecast.facts["issued_at"]))
 
 
 @_warn_of_faults()
@@ -54,7 +55,8 @@ def report_stored(
     deployment: Deployment, dataset: str, counts: Mapping[str, Mapping[str, int]]
 ) -> None:
     """Report the stored data of a data set, or the news, after its files were read."""
-    _report(stored_key(dataset), describe_stored(deployment, dataset, counts))
+    name, block = _name_asset(deployment, dataset)
+    _report(stored_key(name), describe_stored(deployment, dataset, counts), block)
     with dg.DagsterInstance.get() as instance:
         report_months(instance, deployment, dataset, log)
 
@@ -62,15 +64,21 @@ def report_stored(
 @_warn_of_faults()
 def report_model(deployment: Deployment, windows: WindowSet, run: Path) -> None:
     """Report the windows of a data set and the run that is trained on them."""
-    _report(keys.windows_key(windows.dataset), describe_windows(deployment, windows))
-    result = describe_model(deployment, run, read_config(run))
-    _report(keys.model_key(windows.dataset), result)
+    name, block = _name_asset(deployment, windows.dataset)
+    _report(keys.windows_key(name), describe_windows(deployment, windows), block)
+    _report(keys.model_key(name), describe_model(deployment, run, read_config(run)), block)
+
+
+def _name_asset(deployment: Deployment, dataset: str) -> tuple[str, str | None]:
+    """Return what assets of a data set are named by, and their partition if it is a block."""
+    declared = deployment.registry.datasets.get(dataset)  # None of the news
+    return (declared.family, dataset) if declared and declared.family else (dataset, None)
 
 
 def _report(
     key: dg.AssetKey,
     result: dg.MaterializeResult[Any],
-    day: str | None = None,
+    partition: str | None = None,
     made_at: datetime | None = None,
 ) -> None:
     """Record a materialization; an observation where the newest one has the same version.
@@ -78,7 +86,8 @@ def _report(
     An asset made before the newest one is observed, too: it is no later version.
     """
     hide_notices()
-    of_asset = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[day] if day else None)
+    partitions = [partition] if partition else None
+    of_asset = dg.AssetRecordsFilter(asset_key=key, asset_partitions=partitions)
     version = result.data_version.value if result.data_version else ""
     with dg.DagsterInstance.get() as instance:
         was_seen = False
@@ -88,5 +97,5 @@ def _report(
             was_seen = is_older or (tags or {}).get(DATA_VERSION_TAG) == version
         kind = dg.AssetObservation if was_seen else dg.AssetMaterialization
         tagged = {DATA_VERSION_TAG: version}
-        event = kind(key, metadata=result.metadata, partition=day, tags=tagged)
+        event = kind(key, metadata=result.metadata, partition=partition, tags=tagged)
         instance.report_runless_asset_event(event)

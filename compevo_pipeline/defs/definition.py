@@ -36,6 +36,10 @@ DUCKDB_POOL = "duckdb"
 """Assets that write the one DuckDB file; the pool's limit of one keeps two from writing at once."""
 GPU_POOL = "gpu"
 """Assets that load a language model; two at once would exceed the memory of one accelerator."""
+BLOCKS_POOL = "blocks"
+"""Models and forecasts of blocks of series, as many at once as the deployment has machines for."""
+
+Blocks = dg.PartitionsDefinition[str] | None  # a family's data sets; None for any other data set
 
 DAILY_REFRESH = dg.FreshnessPolicy.time_window(
     # The schedule starts every 24 hours and a run may take two; one missed refresh warns, a
@@ -229,24 +233,33 @@ def define_by_dataset(
     deps: Sequence[Callable[[str], dg.AssetKey] | dg.AssetKey],
     description: str,
     **arguments: Any,  # noqa: ANN401 - of define_asset
-) -> Callable[[Callable[..., Any]], Callable[[str], dg.AssetsDefinition]]:
+) -> Callable[[Callable[..., Any]], Callable[..., dg.AssetsDefinition]]:
     """Return a decorator: of a computation, the function from a data set to its asset.
 
     ``deps`` of the same data set are functions of its name; ``description`` names it as
-    ``{dataset}``.
+    ``{dataset}``. If it is a family, its partitions are the ``blocks``, each computed as the data
+    set that it is.
     """
 
-    def decorate(compute: Callable[..., Any]) -> Callable[[str], dg.AssetsDefinition]:
-        def build(dataset: str) -> dg.AssetsDefinition:
-            bound: Any = functools.partial(compute, dataset)
-            # Dagster reads there what a step returns.
-            bound.__annotations__ = compute.__annotations__
+    def decorate(compute: Callable[..., Any]) -> Callable[..., dg.AssetsDefinition]:
+        def build(dataset: str, blocks: Blocks = None) -> dg.AssetsDefinition:
+            @functools.wraps(compute)
+            def bound(context: dg.AssetExecutionContext, **resources: object) -> object:
+                return compute(context.partition_key if blocks else dataset, context, **resources)
+
+            # Dagster reads there what a step takes and returns.
+            signature = inspect.signature(compute)
+            _, *taken = signature.parameters.values()
+            bound.__signature__ = signature.replace(parameters=taken)  # type: ignore[attr-defined]
+            by_block: dict[str, Any] = {"partitions_def": blocks} if blocks else {}
+            if blocks and "pool" in arguments:
+                by_block["pool"] = BLOCKS_POOL
             return define_asset(
                 key(dataset),
                 deps=[dep(dataset) if callable(dep) else dep for dep in deps],
                 description=description.format(dataset=dataset),
                 dataset=dataset,
-                **arguments,
+                **{**arguments, **by_block},
             )(bound)
 
         return build

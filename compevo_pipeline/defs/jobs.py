@@ -72,8 +72,11 @@ def build_jobs(registry: Registry) -> list[Any]:
     """Return the jobs that make, score and refresh data sets.
 
     Each of the user's own data sets has the jobs ``full_<name>`` and ``refresh_<name>``; no other
-    job reads them, so that a fault in a user's file stops no other data set.
+    job reads them, so that a fault in a user's file stops no other data set. Those of a family have
+    a partition for each block, which the page does not show.
     """
+    declared = registry.declared
+    pages = {name: [] if name in registry.families else _REPORT for name in declared}
     ways = {
         "demo": (
             "on the sample data and the smallest preset; minutes on two cores. From a shell: add "
@@ -89,28 +92,28 @@ def build_jobs(registry: Registry) -> list[Any]:
                 keys.model_key(dataset),
                 keys.baselines_key(dataset),
                 keys.population_test_key(dataset),
-                *_REPORT,
+                *pages[dataset],
             ),
             description=f"Everything but research for {dataset} {ways[name]}",
             config=run_config(name, dataset),
             tags={"compevo/job": name, "dataset": dataset},
         )
-        for name, datasets in (("demo", keys.DATASETS), ("full", registry))
+        for name, datasets in (("demo", keys.DATASETS), ("full", declared))
         for dataset in datasets
     ]
     refreshes = []
-    others = [dataset for dataset in registry if dataset != keys.OPERATIONAL]
+    others = [dataset for dataset in declared if dataset != keys.OPERATIONAL]
     for dataset in (keys.OPERATIONAL, *others):
         # Everything that a new day of the data set changes, except for training.
         refreshed, what = _list_data(registry, dataset), f"windows of {dataset}"
-        if registry[dataset].spec.starts_with_days:
+        if declared[dataset].spec.starts_with_days:
             refreshed += [keys.next_day_key(dataset), keys.scored_key(dataset)]
             what = f"the forecast of {dataset} for the partition's day, scores of the days before"
         # A partition is the day of the forecast. Everything else has none, and runs with it.
         tags = {"dataset": dataset, "dagster/max_runtime": str(MAX_REFRESH_S)}
         refresh = dg.define_asset_job(
             job_name("refresh", dataset),
-            dg.AssetSelection.assets(*refreshed, *_REPORT),
+            dg.AssetSelection.assets(*refreshed, *pages[dataset]),
             description=f"New data, {what} and the report; trains nothing.",
             tags={"compevo/job": "refresh", **tags},
         )
@@ -120,13 +123,12 @@ def build_jobs(registry: Registry) -> list[Any]:
 
 def _list_data(registry: Registry, dataset: str) -> list[dg.AssetKey]:
     """Return the series, news and windows of a data set."""
-    return [
-        keys.series_key(dataset),
-        keys.windows_key(dataset),
-        # A user's own data set needs no news of this project's sources.
-        *([keys.NEWS_ARTICLES] if registry[dataset].declaration is None else []),
-        keys.NEWS_EMBEDDINGS,
-    ]
+    data = [keys.series_key(dataset), keys.windows_key(dataset)]
+    if dataset in registry.families:
+        return data  # blocks read no news
+    # A user's own data set needs no news of this project's sources.
+    articles = [] if registry[dataset].declaration else [keys.NEWS_ARTICLES]
+    return [*data, *articles, keys.NEWS_EMBEDDINGS]
 
 
 def choose_day(declared: RegisteredDataset, now: datetime) -> str:
@@ -146,11 +148,19 @@ def hide_notices() -> None:
     warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 
 
-def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> list[str]:
-    """Run a job in this process, configured as it is; return a line for each step that failed."""
+def run_job(
+    defs: dg.Definitions, name: str, dataset: str, day: str = "", block: str = ""
+) -> list[str]:
+    """Run a job in this process, configured as it is; return a line for each step that failed.
+
+    ``block`` is the partition of a family, whose launch names the day.
+    """
     job = defs.resolve_job_def(job_name(name, dataset))
-    days = job.partitions_def
-    if day and days is None:
+    days = None if block else job.partitions_def
+    config = dict(job.run_config or {})
+    if block and day:
+        config = {"ops": {step_name(keys.next_day_key(dataset)): {"config": {"day": day}}}}
+    if day and not job.partitions_def:
         raise ConfigError(f"{job.name} forecasts no day of its own; leave --day {day} out")
     if day and days is not None and not days.has_partition_key(day):
         first, last = days.get_first_partition_key(), days.get_last_partition_key()
@@ -161,8 +171,8 @@ def run_job(defs: dg.Definitions, name: str, dataset: str, day: str = "") -> lis
 
     with translate_record_errors(), dg.DagsterInstance.get() as instance:
         result = job.execute_in_process(
-            run_config={**(job.run_config or {}), **loggers},
-            partition_key=day or None,
+            run_config={**config, **loggers},
+            partition_key=block or day or None,
             instance=instance,
             # A failed step must not hide others that failed with it.
             raise_on_error=False,

@@ -198,7 +198,8 @@ def build_location(
     """
     settings = deployment.settings
     pod = PodSpec.read(settings.pod) if settings.pod else None
-    own = frozenset(dataset.name for dataset in deployment.registry.own)
+    declared = deployment.registry.declared
+    own = frozenset(name for name, dataset in declared.items() if dataset.declaration)
     return dg.Definitions(
         assets=dg.map_asset_specs(functools.partial(_fit_to_deployment, settings, own), assets),
         metadata={"mode": describe_data(settings.mode).strip("[]")},

@@ -9,12 +9,13 @@ that reach tomorrow is not always the one to forecast.
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, time, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from compevo_core.data.datasets import DatasetSpec, ZonedSpec
+from compevo_core.data.datasets import ZonedSpec
 from compevo_core.data.steps import DAY
 from compevo_core.forecast.issued import find_issued, is_issued
 from compevo_core.table.text_stamps import find_standard_offset, find_summer_offset
@@ -40,17 +41,17 @@ _UNDER_WAY = [
 
 def build_schedules(jobs: Sequence[Any], deployment: Deployment) -> list[dg.ScheduleDefinition]:
     """Return all schedules of refreshes; they run from the start if the settings say so."""
-    registry = deployment.registry
+    declared = deployment.registry.declared
     by_name = {job.name: job for job in jobs}
-    refresh, evening = by_name["refresh"], registry[OPERATIONAL]
+    refresh, evening = by_name["refresh"], declared[OPERATIONAL]
     midnight = replace(evening, night=MIDNIGHT)
     issue, over = KnownTo.ISSUE_TIME, KnownTo.MIDNIGHT
     return [
         build_refresh_schedule(refresh, "refresh_evening", evening, deployment, issue),
         build_refresh_schedule(refresh, "refresh_midnight", midnight, deployment, over),
         *(
-            build_refresh_schedule(job, f"{job.name}_daily", registry[name], deployment)
-            for name in registry
+            build_refresh_schedule(job, f"{job.name}_daily", dataset, deployment)
+            for name, dataset in declared.items()
             if name != OPERATIONAL and (job := by_name[job_name("refresh", name)])
         ),
     ]
@@ -64,8 +65,8 @@ def find_unscheduled(deployment: Deployment) -> dict[str, str]:
     registry = deployment.registry
     reasons = {}
     for name in deployment.settings.schedules:
-        if name != "on" and name not in registry.datasets:
-            known = f"no data set {name!r}; known: {', '.join(registry)}"
+        if name != "on" and name not in registry.declared:
+            known = f"no data set {name!r}; known: {', '.join(registry.declared)}"
             reasons[name] = f"COMPEVO_SCHEDULES: {registry.broken.get(name, known)}"
     return reasons
 
@@ -83,6 +84,7 @@ def build_refresh_schedule(
     well: a late forecast needs another run.
     """
     spec, night = declared.spec, declared.night
+    blocks = deployment.registry.find_blocks(spec.name)
     starts = [_into_day(night.at)] if night.at else []
     if night.at is None:
         # Days begin at midnight of the place, or of a fixed clock: when the place changes its
@@ -108,27 +110,36 @@ def build_refresh_schedule(
             "The later ticks try again if no forecast has been issued."
         ),
     )
-    def _schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+    def _schedule(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         at = context.scheduled_execution_time.astimezone(ZoneInfo(night.zone))
         delay = (_into_day(at.time()) - _into_day(night.at)) % DAY if night.at else None
-        # Its partitions are days on its own clock.
+        # Its days are on its own clock.
         begun = spec.to_market(at.astimezone(UTC) - (delay or timedelta(0)))
         day = begun.date() + timedelta(days=night.days_ahead)
         if not spec.starts_with_days:
-            return dg.RunRequest(run_key=f"{name}-{day}")
+            whole = [dg.RunRequest(f"{name}-{day}")]
+            return [
+                dg.RunRequest(f"{name}-{day}-{block}", partition_key=block) for block in blocks
+            ] or whole
 
         is_last = delay is None or delay == RETRIES[-1]
         origin = Origin.of(spec, day, known_to)
-        looked_for = (context.instance, deployment, spec, origin, known_to)
-        reason = "" if delay == RETRIES[0] else _find_no_need(*looked_for, is_last=is_last)
-        if reason:
-            return dg.SkipReason(reason)
         config = {"waits": not is_last} | ({"known_to": known_to.value} if known_to else {})
-        return dg.RunRequest(
-            run_key=f"{name}-{day}-{at:%H%M}",
-            partition_key=day.isoformat(),
-            run_config={"ops": {step_name(next_day_key(spec.name)): {"config": config}}},
-        )
+        if blocks:
+            config |= {"day": day.isoformat()}
+        run_config = {"ops": {step_name(next_day_key(spec.name)): {"config": config}}}
+        requests, reasons = [], set()
+        for dataset in blocks or [spec.name]:
+            partition = dataset if blocks else day.isoformat()
+            run_key = f"{name}-{day}-{at:%H%M}" + (f"-{dataset}" if blocks else "")
+            request = dg.RunRequest(run_key, run_config, partition_key=partition)
+            issued = deployment.layout.issued(dataset)
+            looked_for = (context.instance, job.name, request, origin, issued)
+            if delay != RETRIES[0] and (reason := _find_no_need(*looked_for, is_last=is_last)):
+                reasons.add(reason)
+            else:
+                requests.append(request)
+        return requests or dg.SkipReason("; ".join(sorted(reasons)))
 
     return _schedule
 
@@ -139,29 +150,27 @@ def _into_day(at: time) -> timedelta:
 
 def _find_no_need(
     instance: dg.DagsterInstance,
-    deployment: Deployment,
-    spec: DatasetSpec,
+    job: str,
+    request: dg.RunRequest,
     origin: Origin,
-    known_to: KnownTo | None,
+    issued: Path,
     *,
     is_last: bool,
 ) -> str:
-    """Return why a forecast need not be started; empty if it must.
+    """Return why a run that would issue a forecast need not be started; empty if it must.
 
     The last tick does not wait for runs whose forecasts may wait.
     """
-    issued = deployment.layout.issued(spec.name)
     if is_issued(find_issued(issued, origin.origin_utc, origin.until)):
         return f"the forecast of {origin.day} has been issued"
-    of_day = dg.RunsFilter(
-        job_name=job_name("refresh", spec.name),
-        statuses=_UNDER_WAY,
-        tags={"dagster/partition": origin.day.isoformat()},
-    )
-    for run in instance.get_runs(of_day):
+    ((step, asked),) = request.run_config["ops"].items()
+    tags = {"dagster/partition": str(request.partition_key)}
+    for run in instance.get_runs(dg.RunsFilter(job_name=job, statuses=_UNDER_WAY, tags=tags)):
         ops: Any = run.run_config.get("ops", {})
-        config = ops.get(step_name(next_day_key(spec.name)), {}).get("config", {})
-        is_same = config.get("known_to", known_to) == known_to
+        config = ops.get(step, {}).get("config", {})
+        # A launch by hand that leaves something out does as the schedule would.
+        names = config.keys() & {"day", "known_to"}
+        is_same = all(config[name] == asked["config"].get(name) for name in names)
         if is_same and not (is_last and config.get("waits")):
             return f"a run for {origin.day} is under way"
     return ""

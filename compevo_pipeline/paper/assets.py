@@ -1,24 +1,9 @@
 """What the paper adds to the graph: ablation, benchmark, LUD, control, text, its page, the audit.
 
-``research/ablation/<dataset>`` trains the changes of an experiment, by default the ablation (5.4).
-``research/benchmark/<dataset>`` has one partition per method and seed: each partition of a launch
-is a run, a failed one can be launched again by itself, and all write into one file of rows.
-``research/lud/<dataset>`` asks the deployment's judges how much the logics of the run in use
-changed; verdicts are stored in the run folder, so materializing again asks no judge.
-
-``research/control`` plants news of known value on the windows of electricity and measures how much
-of it is found; ``research/text`` does the same with real text of the archive that is known to be
-about the day that is forecast.
-
-``research/inference_2026`` forecasts 20 days of five regions between 2026-02-19 and 2026-03-30 and
-every complete day since, month by month, with a population that is not updated; blocking checks
-verify that nothing leaked and nothing changed.
-
-``report/site`` also writes the page of experiments, and ``evaluation/test`` audits news on demand:
-the definitions pass in the functions.
-
 What belongs here: run configurations, partitions, metadata. What does not: training, scoring and
-judging (``paper.runs``, ``compevo_core.paper``).
+judging (``paper.runs``, ``compevo_core.paper``). Each partition of a benchmark is a run: a failed
+one can be launched again by itself. ``report/site`` also writes the page of experiments, and
+``evaluation/test`` audits news on demand: the definitions pass in the functions.
 """
 
 import logging
@@ -52,11 +37,10 @@ from compevo_core.paper.changes import (
     list_changes,
 )
 from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
-from compevo_core.paper.lud import DEFAULT_PAIRS, measure_lud
-from compevo_core.paper.lud_judges import build_judges
+from compevo_core.paper.lud import DEFAULT_PAIRS, build_judges, measure_lud
 from compevo_core.paper.method_table import METHODS, find_method
 from compevo_core.paper.news_audit import audit_run, write_audit
-from compevo_core.paper.worded_data import TEXTS
+from compevo_core.paper.planted_news import TEXTS
 from compevo_core.runtime.files import write_atomically, write_text
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.checks.content import find_availability_violations, format_violations
@@ -113,17 +97,11 @@ ZERO_SHOT = "zero-shot"
 _SEED = "-seed"
 CONTROL_DATASET = "electricity"
 
+# Each has a method and a seed; the launch names the pretrained model of ``zero-shot``.
+_SEEDS = {**{name: method.seeds for name, method in METHODS.items()}, ZERO_SHOT: 1}
 benchmark_runs = dg.StaticPartitionsDefinition(
-    [
-        *(
-            f"{name}{_SEED}{seed}"
-            for name, method in METHODS.items()
-            for seed in range(method.seeds)
-        ),
-        f"{ZERO_SHOT}{_SEED}0",
-    ]
+    [f"{name}{_SEED}{seed}" for name, seeds in _SEEDS.items() for seed in range(seeds)]
 )
-"""Each has a method and a seed; the launch names the pretrained model of ``zero-shot``."""
 
 # The launchpad offers the names; to a type checker they are texts.
 if TYPE_CHECKING:
@@ -203,7 +181,6 @@ def build_ablation_asset(
         train=lambda jobs: launchers.launch(context, jobs, config.launcher, config.processes),
         log=context.log,
     )
-
     budget = {
         "seeds": len(seeds),
         "rounds": base.run.rounds,
@@ -291,7 +268,6 @@ class LudConfig(LaunchConfig):
     kinds={"pytorch", "json"},
     code=(
         "compevo_core/paper/lud.py",
-        "compevo_core/paper/lud_judges.py",
         "compevo_core/paper/judge_prompt.toml",
         "compevo_core/lm/encoder.py",
     ),
@@ -318,8 +294,23 @@ def build_lud_asset(
         encoder = load_encoder(config.encoder or trained.news.encoder)
         summary = measure_lud(run, judges, encoder, pairs=config.pairs)
 
-    file = dg.MetadataValue.path(RunFolder(run).lud_summary_file)
-    return dg.MaterializeResult(metadata={**_describe_lud(summary), "summary": file})
+    judged = summary["judges"]
+    updates, agreement = pl.DataFrame(summary["agents"]), pl.DataFrame(summary["agreement"])
+    scores = pl.DataFrame([{"judge": it["name"]} | row for it in judged for row in it["agents"]])
+    described = {
+        **metadata.describe_table(scores),
+        "encoder": summary["encoder"],
+        "prompt_hash": summary["prompt_hash"],
+        "updates": metadata.render_table(updates, rows=updates.height),
+        "verdicts": metadata.render_table(scores, rows=scores.height),
+        "asked": sum(judge["asked"] for judge in judged),
+        "failures": sum(judge["failures"] for judge in judged),
+        "summary": dg.MetadataValue.path(RunFolder(run).lud_summary_file),
+    }
+    # A single judge has no one to agree with.
+    if agreement.height:
+        described["agreement"] = metadata.render_table(agreement)
+    return dg.MaterializeResult(metadata=described)
 
 
 class ControlConfig(LaunchConfig):
@@ -451,11 +442,11 @@ def write_research(deployment: Deployment) -> Mapping[str, Any]:
     from compevo_core.report.forecast_page import RESEARCH_PAGE
 
     layout = deployment.layout
-    # Every data set that has a finished run, not only the one that was trained last.
+    # Every data set that has a finished run, not only the one that was trained last; no blocks.
     runs = [
-        find_current_run(layout, dataset)
-        for dataset in deployment.registry
-        if has_current_run(layout, dataset)
+        find_current_run(layout, name)
+        for name, dataset in deployment.registry.datasets.items()
+        if has_current_run(layout, name) and not dataset.family
     ]
     mode = deployment.data_mode.value
     inputs = read_inputs(layout.results, runs, mode=mode, generated_at=deployment.clock())
@@ -464,30 +455,6 @@ def write_research(deployment: Deployment) -> Mapping[str, Any]:
         "result_rows": inputs.rows.height,
         "results": dg.MetadataValue.md(format_results(inputs)),
     }
-
-
-def _describe_lud(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of updates and verdicts, and what was asked of the judges."""
-    judges = summary["judges"]
-    updates = pl.DataFrame(summary["agents"])
-    scores = pl.DataFrame(
-        [{"judge": judge["name"]} | row for judge in judges for row in judge["agents"]]
-    )
-    described = {
-        **metadata.describe_table(scores),
-        "encoder": summary["encoder"],
-        "prompt_hash": summary["prompt_hash"],
-        "updates": metadata.render_table(updates, rows=updates.height),
-        "verdicts": metadata.render_table(scores, rows=scores.height),
-        "asked": sum(judge["asked"] for judge in judges),
-        "failures": sum(judge["failures"] for judge in judges),
-    }
-
-    # A single judge has no one to agree with.
-    agreement = pl.DataFrame(summary["agreement"])
-    if agreement.height:
-        described["agreement"] = metadata.render_table(agreement)
-    return described
 
 
 SUBSET = "inference-2026-100"

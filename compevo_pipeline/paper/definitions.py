@@ -30,6 +30,7 @@ def build_defs(
     """Wire the research of one deployment; arguments replace the project's own parts."""
     deployment = Deployment(settings=settings, clock=clock or utc_now)
     registry = deployment.registry
+    names = [name for name in registry if not registry[name].family]
     follow = dg.AutomationConditionSensorDefinition(
         "follow_windows",
         target=dg.AssetSelection.assets(keys.INFERENCE_2026),
@@ -41,14 +42,14 @@ def build_defs(
         deployment,
         launchers,
         assets=[
-            *(build(dataset) for dataset in registry for build in _BY_DATASET),
+            *(build(dataset) for dataset in names for build in _BY_DATASET),
             assets.inference_2026,
             assets.control,
             assets.text,
         ],
         jobs=[
             *(_build_job("demo_research", dataset) for dataset in keys.DATASETS),
-            *(_build_job("full_research", dataset) for dataset in registry),
+            *(_build_job("full_research", dataset) for dataset in names),
         ],
         sensors=[
             follow,

@@ -68,7 +68,7 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
     from compevo_core.agents.logics import find_topics
     from compevo_core.evaluation.scopes import ALL_DAYS, EVENT_DAYS
     from compevo_core.paper.report.inputs import read_inputs
-    from compevo_core.paper.report.summaries import describe_errors
+    from compevo_core.paper.report.result_tables import describe_errors
     from compevo_core.report.tables import clean_text, join_items
     from compevo_pipeline.cli.forecast import wrap
     from compevo_pipeline.sources.common.base import Mode, read_planted
@@ -106,9 +106,8 @@ def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") 
 
 def show_results(layout: "Layout", mode: "Mode", dataset: str) -> None:
     """Print the errors on the first test set of a data set, and where everything is."""
-    from compevo_core.paper.report.inputs import read_inputs
+    from compevo_core.paper.report.inputs import list_scopes, read_inputs, select_pooled
     from compevo_core.paper.report.result_tables import short_table
-    from compevo_core.paper.report.rows import list_scopes, select_pooled
     from compevo_pipeline.sources.common.base import Mode
 
     inputs = read_inputs(layout.results, [], mode=mode.value, generated_at=datetime.now(UTC))

@@ -35,13 +35,18 @@ from compevo_core.paper import context_is_key
 from compevo_core.paper.agent_systems import PRESET
 from compevo_core.paper.changes import ABLATION, Experiment, NamedChange
 from compevo_core.paper.declared import Budget
-from compevo_core.paper.lud_judges import EndpointJudge
-from compevo_core.paper.method import FitInputs, Method, TrainingPlan
-from compevo_core.paper.method_table import prepare_inputs, score_seed
+from compevo_core.paper.lud import EndpointJudge
+from compevo_core.paper.method_table import (
+    FitInputs,
+    Method,
+    TrainingPlan,
+    prepare_inputs,
+    score_seed,
+)
 from compevo_core.paper.paper_windows import PAPER_SETS, describe_set, label_windows, parse_table
+from compevo_core.paper.planted_news import TEXTS, read_worded_data
 from compevo_core.paper.run_traces import write_traces
 from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
-from compevo_core.paper.worded_data import TEXTS, read_worded_data
 from compevo_core.runtime.files import hash_file, hash_text
 from compevo_core.runtime.usage import Steps
 from compevo_core.training.run_folder import RunFolder
@@ -63,7 +68,6 @@ if TYPE_CHECKING:
     from compevo_core.paper.control import ControlPlan, TextPlan
 
 log = logging.getLogger(__name__)
-
 _LABEL_DIGITS = 8
 
 
@@ -260,7 +264,14 @@ def _train_changes(
 
     trials: list[Trial] = []
     jobs: dict[str, TrainJob] = {}
-    for change in _drop_unchanged(plan, log):
+    for change in plan.changes:
+        # Changes of other experiments are values of a setting, including the reference.
+        if plan.experiment.name == ABLATION and change.changes_nothing(plan.base):
+            log.warning(
+                f"{change.name} is left out: what it switches off is off already; switch it on "
+                "with --set, or name the preset paper"
+            )
+            continue
         changed = change.change_windows(windows)
         folder = layout.windows(plan.dataset)
         if changed is not windows:
@@ -292,31 +303,16 @@ def _train_changes(
             log.info(f"{change.name}, seed {seed}: {run}")
             trials.append(Trial(change=change.name, config=config, windows=changed, run=run))
 
+    if not trials:
+        raise ConfigError(
+            f"experiment {ABLATION}: every change named is the full method under these settings; "
+            "name others"
+        )
     if jobs:
         train(list(jobs.values()))
     # An interrupted experiment finds its stages; after the last training none is needed.
     shutil.rmtree(stages, ignore_errors=True)
     return trials
-
-
-def _drop_unchanged(plan: ExperimentRun, log: logging.Logger) -> list[NamedChange]:
-    """Return the changes without those that are the full method itself under these settings."""
-    # Changes of other experiments are values of a setting, including the reference.
-    if plan.experiment.name != ABLATION:
-        return list(plan.changes)
-
-    unchanged = [change for change in plan.changes if change.changes_nothing(plan.base)]
-    for change in unchanged:
-        log.warning(
-            f"{change.name} is left out: what it switches off is off already; switch it on "
-            "with --set, or name the preset paper"
-        )
-    if len(unchanged) == len(plan.changes):
-        raise ConfigError(
-            f"experiment {ABLATION}: every change named is the full method under these settings; "
-            "name others"
-        )
-    return [change for change in plan.changes if change not in unchanged]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

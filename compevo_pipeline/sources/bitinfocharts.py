@@ -33,16 +33,15 @@ FOLDER = "bitcoin"
 
 
 class Metric(NamedTuple):
-    """A chart: the slug of its page, its id in the benchmark, variable and unit."""
+    """A chart: its id in the benchmark, variable and unit."""
 
-    slug: str
     id: str
     variable: str
     unit: str
 
 
 METRICS = {
-    slug: Metric(slug, *([slug] * (3 - len(names))), *names)  # one name for all, or each its own
+    slug: Metric(*([slug] * (3 - len(names))), *names)  # one name for all, or each its own
     for slug, *names in (
         ("transactions", "transactions per day"),
         ("size", "block_size", "block_size_bytes", "bytes"),
@@ -75,7 +74,7 @@ _LONG_COLUMNS = ("", "TIME", "ID", "VALUE")
 _COIN_WORDS = frozenset({"bitcoin", "btc"})
 # A run of digits can match in only one way: otherwise thousands of them would take seconds.
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
-_POINT = re.compile(rf'\[new Date\("(\d{{4}}/\d{{2}}/\d{{2}})"\)((?:,\s*(?:null|{_NUMBER}))+)\s*\]')
+_POINT = re.compile(rf'\[new Date\("(\d{{4}}/\d{{2}}/\d{{2}})"\),\s*(null|{_NUMBER})\s*\]')
 _POINT_START = re.compile(r"\[\s*new Date\(")
 _SHOWN_CHARACTERS = 60
 
@@ -89,9 +88,9 @@ read_files = functools.partial(
 def parse(raw: RawFile) -> pl.DataFrame:
     """Parse a long CSV or a chart page into ``SERIES_SCHEMA``, ``BITINFOCHARTS/<id>``.
 
-    A page is known by the site's own file name, which states its metrics in the order of their
-    values (``bitcoin-transactions.html``, ``transactions-price-btc.html``). Its last point is a day
-    that is not over, and is dropped; every day of the long CSV counts.
+    A page is known by the site's own file name, which states its metric
+    (``bitcoin-transactions.html``, ``price-btc.html``). Its last point is a day that is not over,
+    and is dropped; every day of the long CSV counts.
 
     Raises:
         SourceTransient: an empty file.
@@ -121,7 +120,6 @@ def parse(raw: RawFile) -> pl.DataFrame:
         start_utc=pl.col("TIME").dt.replace_time_zone("UTC"),
         value=pl.col("VALUE"),
         unit=pl.col("ID").replace_strict(units),
-        flag=tables.flag_missing(pl.col("VALUE")),
     )
 
 
@@ -129,9 +127,8 @@ def _read_page(raw: RawFile) -> pl.DataFrame:
     """Return ``LINE``, ``TIME``, ``ID`` and ``VALUE`` (null where the page has none)."""
     words = raw.name.rsplit(".", 1)[0].split("-")
     metrics = [METRICS[word].id for word in words if word in METRICS]
-    others = {word for word in words if word not in METRICS}
     # The coin must be named, and nothing else: ethereum-price.html is another series.
-    if not metrics or not others or not others <= _COIN_WORDS:
+    if len(words) != 2 or len(metrics) != 1 or not _COIN_WORDS & set(words):
         raise SchemaDrift(
             f"{raw.name}: not the name of a Bitcoin chart page; save it as the site names it, "
             "e.g. bitcoin-transactions.html or tweets-btc.html"
@@ -140,19 +137,8 @@ def _read_page(raw: RawFile) -> pl.DataFrame:
     text = decode_text(raw.content, raw.name)
     points = _find_points(text, raw.name)
 
-    rows: list[tuple[int, str, str, str]] = []
-    for point in points:
-        day = point[1]
-        values = [cell.strip() for cell in point[2].split(",")[1:]]
-        line = _line_of(text, point.start())
-        if len(values) != len(metrics):
-            raise SchemaDrift(
-                f"{raw.name}, line {line}: {len(values)} values on {day} for the metrics "
-                f"{metrics}; check the name"
-            )
-        rows += [(line, day, metric, value) for metric, value in zip(metrics, values, strict=True)]
-
-    table = pl.DataFrame(rows, schema=[tables.LINE, "TIME", "ID", "VALUE"], orient="row")
+    rows = [(_line_of(text, point.start()), *point.groups(), *metrics) for point in points]
+    table = pl.DataFrame(rows, schema=[tables.LINE, "TIME", "VALUE", "ID"], orient="row")
     table = tables.to_stamp(table, raw.name, "TIME", ("%Y/%m/%d",))
     tables.raise_if_duplicates(table, raw.name, ["ID", "TIME"])
 

@@ -276,7 +276,6 @@ def _build_rates(rows: pl.DataFrame, raw: RawFile, prefix: str, flag: pl.Expr) -
         series_id=pl.lit(f"{prefix}/") + pl.col("code"),
         variable=pl.lit("rate_usd_per_") + pl.col("code").str.to_lowercase(),
         start_utc=pl.col("Date").dt.replace_time_zone("UTC"),
-        value=pl.col("value"),
         unit=pl.lit("USD per ") + pl.col("code"),
         flag=flag,
     )

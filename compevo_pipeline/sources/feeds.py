@@ -94,7 +94,7 @@ def default_feeds(
     ``news_queries`` says which live news is kept, in place of the packaged file; of traffic
     ``pems_stations`` are kept, all unless given.
     """
-    parse_traffic = functools.partial(pems.parse_chosen, stations=pems_stations)
+    parse_traffic = functools.partial(pems.parse, stations=pems_stations)
     parse_news = functools.partial(gdelt.parse_concerned, news_queries=news_queries)
     exchange_parsers = {FrameKind.SERIES: _parse_each(exchange.parse)}
     return {
@@ -162,10 +162,10 @@ def default_feeds(
     }
 
 
-def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
+def make_own_feeds(declaration: Declaration, folder: Path, family: str = "") -> tuple[Feed, ...]:
     """Return the feeds of a declared data set: its tables, and live news of its query.
 
-    Relative paths start at ``folder``.
+    Relative paths start at ``folder``. Feeds of a block have the names of its ``family``.
     """
     publisher = name_publisher(declaration.name)
 
@@ -177,7 +177,7 @@ def make_own_feeds(declaration: Declaration, folder: Path) -> tuple[Feed, ...]:
                 yield read_own_file(folder / name, publisher, clock)
 
         return Feed(
-            name=f"{publisher}{suffix}",
+            name=f"{name_publisher(family or declaration.name)}{suffix}",
             read_files=read,
             parsers={kind: lambda raws: parse(*raws)},
             modes=frozenset(Mode),

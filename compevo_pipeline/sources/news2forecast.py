@@ -122,8 +122,7 @@ def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:
 def parse_benchmark(raw: RawFile) -> pl.DataFrame:
     """Parse a benchmark file into ``BENCHMARK_SCHEMA``: a row per sample, ``x`` and ``y`` in MW."""
     rows = []
-    for record, sample in enumerate(_read_samples(raw)):
-        match = _match_prompt(raw, record, sample)
+    for record, sample, match in _match_prompts(raw):
         try:
             target_date = date(*(int(part) for part in match["target"].split("-")))
         except ValueError as error:
@@ -153,8 +152,7 @@ def parse_prompt_articles(raw: RawFile) -> pl.DataFrame:
     A prompt carries a timestamp and only the model-written effect of an item.
     """
     items: list[NewsRecord] = []
-    for record, sample in enumerate(_read_samples(raw)):
-        match = _match_prompt(raw, record, sample)
+    for record, _, match in _match_prompts(raw):
         news = match["news"].strip()
         stamped = _STAMPED_NEWS.findall(news)
         # Text that the pattern does not fit would silently be lost.
@@ -240,20 +238,18 @@ def _make_record(
     )
 
 
-def _read_samples(raw: RawFile) -> list[_Sample]:
-    return check_document(read_json(raw.content, raw.name), raw.name, _Samples)
-
-
-def _match_prompt(raw: RawFile, record: int, sample: _Sample) -> re.Match[str]:
-    match = _PROMPT.match(sample.input)
-    is_known = match is not None and match["region"] in STATES
-    if match is None or not is_known or not sample.instruction.startswith(HISTORY):
-        raise SchemaDrift(
-            f"{raw.name}, sample {record}: the prompt's wording changed; "
-            "extend the pattern in news2forecast.parse"
-        )
-
-    return match
+def _match_prompts(raw: RawFile) -> Iterator[tuple[int, _Sample, re.Match[str]]]:
+    """Yield the number of each sample, the sample, and what its prompt says."""
+    samples = check_document(read_json(raw.content, raw.name), raw.name, _Samples)
+    for record, sample in enumerate(samples):
+        match = _PROMPT.match(sample.input)
+        is_known = match is not None and match["region"] in STATES
+        if match is None or not is_known or not sample.instruction.startswith(HISTORY):
+            raise SchemaDrift(
+                f"{raw.name}, sample {record}: the prompt's wording changed; "
+                "extend the pattern in news2forecast.parse"
+            )
+        yield record, sample, match
 
 
 def _read_numbers(raw: RawFile, record: int, field: str, text: str) -> list[float]:

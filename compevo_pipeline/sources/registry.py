@@ -21,7 +21,13 @@ from compevo_core.errors import ConfigError
 from compevo_pipeline.sources import bitinfocharts
 from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.sources.feeds import Feed, default_feeds, make_own_feeds
-from compevo_pipeline.sources.own.declaration import Declaration, make_spec, read_declaration
+from compevo_pipeline.sources.own.declaration import (
+    Declaration,
+    divide_declaration,
+    is_pattern,
+    make_spec,
+    read_declaration,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +88,7 @@ class RegisteredDataset:
     feeds: tuple[Feed, ...] = ()
     reconciliation: str = WLS  # how its totals are made to add up
     declaration: Path | None = None  # the file of a user's own data set, else None
+    family: str = ""  # the declaration that it is a block of, if that names several files
     # After the refresh of midnight, so that they do not ask for the same news at once.
     night: Night = Night(zone=NEM_ZONE, at=time(1, 15))
 
@@ -93,9 +100,13 @@ class RegisteredDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """The data sets of a deployment by name, built-in ones first."""
+    """The data sets of a deployment by name, built-in ones first.
+
+    A declaration of several files is a family: each file is a data set of its own, a block.
+    """
 
     datasets: Mapping[str, RegisteredDataset]  # every data set that can be used
+    families: Mapping[str, RegisteredDataset] = field(default_factory=dict)  # what blocks share
     # The error of every declaration that cannot, by the name of its file.
     broken: Mapping[str, str] = field(default_factory=dict)
 
@@ -112,10 +123,25 @@ class Registry:
             return self.datasets[name]
         if name in self.broken:
             raise ConfigError(self.broken[name])
+        if name in self.families:
+            blocks = self.find_blocks(name)
+            raise ConfigError(
+                f"{name} consists of {len(blocks)} blocks of series: name one, such as {blocks[0]}"
+            )
         raise ConfigError(
             f"no data set {name!r}; known: {', '.join(self.datasets)}; declare one of your own "
             "with `compevo init`"
         )
+
+    @property
+    def declared(self) -> dict[str, RegisteredDataset]:
+        """What has assets of its own: data sets that are no block, and families."""
+        whole = {name: each for name, each in self.datasets.items() if not each.family}
+        return {**whole, **self.families}
+
+    def find_blocks(self, family: str) -> list[str]:
+        """Return the names of the data sets that are blocks of a family."""
+        return [each.name for each in self.datasets.values() if each.family == family]
 
     @property
     def own(self) -> tuple[RegisteredDataset, ...]:
@@ -258,6 +284,7 @@ def load_registry(folder: Path) -> Registry:
     A folder that does not exist declares none.
     """
     datasets = dict(BUILT_IN)
+    families: dict[str, RegisteredDataset] = {}
     broken: dict[str, str] = {}
 
     for path in sorted(folder.glob("*.toml")):
@@ -270,14 +297,22 @@ def load_registry(folder: Path) -> Registry:
                     f"{path}: name is {declaration.name!r}; rename the file to "
                     f"{declaration.name}.toml"
                 )
-            datasets[declaration.name] = make_dataset(declaration, path)
+            made = make_dataset(declaration, path)
+            if is_pattern(declaration.series.file):
+                blocks = divide_declaration(declaration, path.parent)
+                if taken := [block.name for block in blocks if block.name in datasets]:
+                    raise ConfigError(f"{path}: a file makes the block {taken[0]}: rename one")
+                families[made.name] = made
+                datasets |= {b.name: make_dataset(b, path, made.name) for b in blocks}
+            else:
+                datasets[made.name] = made
         except ConfigError as error:
             broken[path.stem] = str(error)
-    return Registry(datasets=datasets, broken=broken)
+    return Registry(datasets=datasets, families=families, broken=broken)
 
 
-def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
-    """Return the entry of a user's own data set.
+def make_dataset(declaration: Declaration, path: Path, family: str = "") -> RegisteredDataset:
+    """Return the entry of a user's own data set, or of a block of a family.
 
     Paths of tables in the config are relative to the folder of ``path``.
     """
@@ -300,9 +335,10 @@ def make_dataset(declaration: Declaration, path: Path) -> RegisteredDataset:
         ),
         # A file is copied by hand: twice its horizon is late on any grid.
         max_age=max(DAY * 2, 2 * spec.horizon),
-        feeds=make_own_feeds(declaration, path.parent),
+        feeds=make_own_feeds(declaration, path.parent, family),
         reconciliation=bounds.reconciliation,
         declaration=path,
+        family=family,
         night=Night(
             zone=keys.zone or spec.default_place.timezone,
             at=keys.at,

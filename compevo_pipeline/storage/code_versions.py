@@ -22,9 +22,9 @@ from typing import Any
 from compevo_core.runtime.files import hash_text, write_json
 from compevo_pipeline.config.settings import REPOSITORY, Layout, Settings
 
-TRAINING_CODE = (
-    *("compevo_core/agents", "compevo_core/baselines", "compevo_core/data", "compevo_core/lora"),
-    *("compevo_core/config", "compevo_core/lm", "compevo_core/runtime", "compevo_core/training"),
+TRAINING_CODE = tuple(
+    f"compevo_core/{folder}"
+    for folder in ("agents", "baselines", "data", "lora", "config", "lm", "runtime", "training")
 )
 """What decides a trained population; priors and their levels are a part of it."""
 
@@ -86,7 +86,12 @@ def code_version(*sources: str, data_release: str = "") -> str:
         FileNotFoundError: a source does not exist.
     """
     digest = hashlib.sha256(data_release.encode())
-    modules = {source: _modules(REPOSITORY / source) for source in sources}
+    modules: dict[str, list[Path]] = {}
+    for source in sources:
+        path = REPOSITORY / source
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: a code version names it, but there is no such module")
+        modules[source] = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     hashes = _hash_statements(path for paths in modules.values() for path in paths)
 
     for source, paths in modules.items():
@@ -114,13 +119,6 @@ def stages_folder(layout: Layout, label: str) -> Path:
     One per version of the code. A launch that was interrupted continues with them.
     """
     return layout.stages / f"{label}-{code_version(*TRAINING_CODE)}"
-
-
-def _modules(source: Path) -> list[Path]:
-    if not source.exists():
-        raise FileNotFoundError(f"{source}: a code version names it, but there is no such module")
-
-    return sorted(source.rglob("*.py")) if source.is_dir() else [source]
 
 
 def _hash_statements(paths: Iterable[Path]) -> dict[Path, str]:

@@ -15,7 +15,6 @@ Shapes: N texts, R rows of a folder, D numbers of a vector.
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import WAIT_SECONDS, file_lock, hash_text, write_json
+from compevo_core.runtime.files import WAIT_SECONDS, file_lock, hash_text, read_json, write_json
 
 VECTORS_FILE = "vectors.f32"
 KEYS_FILE = "keys.u64"
@@ -132,13 +131,10 @@ class EmbeddingStore:
         path = self.folder / MANIFEST_FILE
         if not path.exists():
             return 0
-        try:
-            dimension = int(json.loads(path.read_text(encoding="utf-8"))["dimensions"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"{path} is not a manifest of embeddings ({error}); remove its folder and "
-                "materialize news/embeddings"
-            ) from error
+        remedy = "remove its folder and materialize news/embeddings"
+        dimension = read_json(path, remedy).get("dimensions")
+        if not isinstance(dimension, int):
+            raise DataError(f"{path} is not a manifest of embeddings; {remedy}")
         return dimension
 
     def _read_keys(self, dimension: int) -> Keys:

@@ -19,7 +19,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -292,7 +292,7 @@ class NewsStore:
         if not self.path.exists():
             raise DataError(nothing_stored)
 
-        with self._locked(exclusive=False), self._open(read_only=True) as connection:
+        with self._open(read_only=True) as connection:
             try:
                 connection.execute("SELECT 1 FROM news_articles LIMIT 0")
             except duckdb.CatalogException as error:
@@ -302,39 +302,31 @@ class NewsStore:
 
     @contextmanager
     def writer(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open one transaction in a connection of its own; roll it back when the block raises."""
+        """Open one transaction in a connection of its own; it is dropped when the block raises."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-
-        # Our lock before DuckDB's: parallel runs wait here instead of failing there.
-        with self._locked(exclusive=True):
-            # A new file gets its name when it is whole: half a header could not be opened again.
-            if not self.path.exists():
-                with translate_storage_errors():
-                    write_atomically(self.path, _create)
-
-            with self._open(read_only=False) as connection:
-                connection.begin()
-                with ExitStack() as unless_whole:
-                    unless_whole.callback(connection.rollback)
-                    yield connection
-                    unless_whole.pop_all()
-                connection.commit()
-
-    @contextmanager
-    def _locked(self, *, exclusive: bool) -> Iterator[None]:
-        lock = self.path.with_name(f"{self.path.name}.lock")
-        with file_lock(lock, exclusive=exclusive, wait_seconds=self._wait_seconds):
-            yield
+        with self._open(read_only=False) as connection:
+            connection.begin()
+            yield connection
+            connection.commit()
 
     @contextmanager
     def _open(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-        connection = self._connect(read_only=read_only)
-        try:
-            yield connection
-        except _OF_STORAGE as error:
-            raise describe_storage_error(error, str(self.path)) from error
-        finally:
-            connection.close()
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        # Our lock before DuckDB's: parallel runs wait here instead of failing there.
+        with file_lock(lock, exclusive=not read_only, wait_seconds=self._wait_seconds):
+            # A new file gets its name when it is whole: half a header could not be opened again.
+            if not read_only and not self.path.exists():
+                with translate_storage_errors():
+                    write_atomically(self.path, _create)
+
+            connection = self._connect(read_only=read_only)
+            try:
+                yield connection
+            except _OF_STORAGE as error:
+                raise describe_storage_error(error, str(self.path)) from error
+            finally:
+                # A transaction that was not committed ends with its connection.
+                connection.close()
 
     def _connect(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         """Open the file; retry while a foreign program holds DuckDB's own lock."""

@@ -15,16 +15,13 @@ from enum import StrEnum
 
 import polars as pl
 
+from compevo_core.data.content import find_move
 from compevo_core.data.news import OWN_PUBLISHER
 from compevo_core.data.schemas import UTC_US
 
 FEW = 3  # known rows of a series that one file may take away or change without a second fetch
 MOST_CHANGED = 0.5  # share of the known values in one file above which more than `FEW` changes wait
 FAR = 0.02  # relative difference from which on a change counts towards `MOST_CHANGED`
-_LONGEST_LAG = 24  # rows
-_MOST_ROWS = 0.9  # share of rows that show a lag, and whose ratios show a factor
-_LEAST_SCALED = 0.015  # relative change by one factor, below which a file is revised
-_SAME_RATIO = 0.1  # spread of the ratios, as a share of that change
 CONFIRMED_AFTER = timedelta(hours=12)
 """How much later a fetch must want the same: a file that is wrong is so for an evening."""
 
@@ -63,10 +60,8 @@ def list_changes(pairs: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
     rows = pairs.filter(pl.col("value_stored").is_not_null())
     if rows.is_empty():
         return empty_changes()
-    record = {"before": "value_stored", "after": "value"}
-    return rows.with_columns(
-        **{name: pl.col(column) for name, column in record.items()}, kind=pl.lit(kind.value)
-    ).select(pl.col(name).cast(dtype) for name, dtype in CHANGE_SCHEMA.items())
+    record = rows.with_columns(before="value_stored", after="value", kind=pl.lit(kind.value))
+    return record.select(pl.col(name).cast(dtype) for name, dtype in CHANGE_SCHEMA.items())
 
 
 def list_removals(gone: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
@@ -109,24 +104,15 @@ def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
     is_far = (difference > FAR * size).fill_null(value=True)
     known = known.with_columns(is_far=(pl.col("_outcome") == "changed") & is_far)
     is_changed = (pl.col("_outcome") == "changed") & pl.col("value").is_not_null()
-    known = known.sort("start_utc").with_columns(is_moved=_is_moved().over(FILE) & is_changed)
+    # By one factor, or some rows late.
+    moves = pl.coalesce(find_move(pl.col("value_stored"), pl.col("value"))).is_not_null()
+    known = known.sort("start_utc").with_columns(is_moved=moves.over(FILE) & is_changed)
     counts = size != 0  # of zeros neither a factor nor a lag is seen
     kinds = [
         pl.col(kind) & (pl.col(kind).sum().over(FILE) > MOST_CHANGED * counts.sum().over(FILE))
         for kind in ("is_far", "is_moved")
     ]
     return list_changes(known.filter(pl.any_horizontal(kinds)), ChangeKind.WAITING)
-
-
-def _is_moved() -> pl.Expr:
-    """Whether the values of a file are the stored ones times one factor, or some rows late."""
-    ratio = (pl.col("value") / pl.col("value_stored")).filter(pl.col("value_stored") != 0)
-    spread = ratio.quantile(_MOST_ROWS) - ratio.quantile(1 - _MOST_ROWS)
-    scaled = (ratio.median() - 1).abs()
-    lags = [lag for lag in range(-_LONGEST_LAG, _LONGEST_LAG + 1) if lag]
-    same = [(pl.col("value") == pl.col("value_stored").shift(lag)).mean() for lag in lags]
-    is_scaled = (scaled > _LEAST_SCALED) & (spread < _SAME_RATIO * scaled)
-    return is_scaled | (pl.max_horizontal(same) > _MOST_ROWS)
 
 
 def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:

@@ -342,15 +342,12 @@ class SeriesStore:
 
     def write_frame(
         self, dataset: str, kind: FrameKind, frame: pl.DataFrame, *, replace: bool = False
-    ) -> int:
+    ) -> None:
         """Merge rows into the stored frame by the kind's key, or put them in its place.
 
         Writing a frame twice changes nothing; of two rows with one key the row written last stays,
         and a value that it changes is recorded.
         The files that the rows fall into are replaced all at once.
-
-        Returns:
-            The number of rows that the frame has now.
 
         Raises:
             DataError: the folder of the stored frame is incomplete, or a file of it damaged.
@@ -380,8 +377,6 @@ class SeriesStore:
             if files or replace:
                 record = pl.concat([known, *changes]).unique(maintain_order=True)
                 folder.replace(files, record if record.height else None, keeps_others=not replace)
-            count = folder.read(lambda rows: rows.select(pl.len()), is_verified=False)
-        return 0 if count is None else int(count.item())
 
     def read_frame(
         self,

@@ -63,7 +63,8 @@ class Deployment:
     def feeds(self) -> FeedTable:
         """Return the feeds of all data sets, built-in ones and the user's own, and of news."""
         built_in = default_feeds(self.settings.news_queries, self.settings.pems_stations)
-        return {**built_in, **{dataset.name: dataset.feeds for dataset in self.registry.own}}
+        own = (*self.registry.own, *self.registry.families.values())
+        return {**built_in, **{dataset.name: dataset.feeds for dataset in own}}
 
     def preset_for(self, dataset: str = "") -> str:
         """Return the training preset of a data set, or the usual one."""

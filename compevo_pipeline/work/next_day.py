@@ -402,9 +402,9 @@ def forecast_day(
     spec = find_daily_spec(deployment, dataset)
     of_start: list[str] = []
     if day is None:
-        day = find_next_day(deployment, spec, known_to)
         # Why the newest day of declared files is earlier than a reader may expect.
         series, ended = read_live_series(deployment, spec)
+        day = find_next_day(deployment, spec, known_to, series)
         of_start.extend([ended] if ended else [])
         start = Origin.of(spec, day, known_to).origin_utc
         known = find_common_end(spec, series) - start
@@ -436,7 +436,10 @@ def forecast_day(
 
 
 def find_next_day(
-    deployment: Deployment, spec: DatasetSpec, known_to: KnownTo | None = None
+    deployment: Deployment,
+    spec: DatasetSpec,
+    known_to: KnownTo | None = None,
+    series: pl.DataFrame | None = None,
 ) -> date:
     """Return the newest day, on the market's clock, for which every series can be forecast.
 
@@ -444,9 +447,10 @@ def find_next_day(
 
     If models correct a published forecast it is the newest of the last ``LATEST_DAYS`` with a
     publication for the whole day; without any, the newest by the series, whose forecast then
-    reports what is missing.
+    reports what is missing. ``series``, if given, are the stored ones that continue.
     """
-    series, _ = read_live_series(deployment, spec)
+    if series is None:
+        series, _ = read_live_series(deployment, spec)
     start = spec.to_market(find_next_origin(spec, series))
     newest = start if spec.has_origins_within_days else start.date()
     if not spec.published_evidence:
@@ -482,11 +486,8 @@ def choose_dataset(deployment: Deployment) -> str:
     ``ConfigError`` if none has a trained model.
     """
     layout, registry = deployment.layout, deployment.registry
-    trained = [
-        name
-        for name in registry
-        if registry[name].spec.starts_with_days and has_current_run(layout, name)
-    ]
+    daily = [name for name in registry if registry[name].spec.starts_with_days]
+    trained = [name for name in daily if has_current_run(layout, name)]
     if not trained:
         raise ConfigError(
             f"no data set has a trained model in {layout.root}: train one with `compevo fit "
@@ -728,13 +729,13 @@ def refuse_implausible(
     It must be within ``MOST_SPREADS`` of the nearer one of yesterday and the same time last week,
     and of the published forecast, by the mean distance over its steps. ``series`` are by id.
     """
+    finite = forecast.rows.group_by("entity").agg(pl.col("value").is_finite().all())
+    is_finite = dict(finite.iter_rows())
     for view in views:
         values_H = forecast.select_points(view.entity)[METHOD]
         grid = series[view.series_id]
-        known_end, week = (
-            locate_origin(grid, view.origin_utc) - view.unknown_steps,
-            count_week(view),
-        )
+        known_end = locate_origin(grid, view.origin_utc) - view.unknown_steps
+        week = count_week(view)
         # The spread of the newest week, or of as many steps as a view has if a week has fewer.
         known = grid.filled[max(0, known_end - max(week, view.lookback)) : known_end]
         level = float(np.nanmean(known))
@@ -747,9 +748,8 @@ def refuse_implausible(
         far = float(np.abs(values_H - published).mean()) / spread
 
         low, high = rules.variables.get(view.variable, UNBOUNDED).bounds
-        rows = forecast.rows.filter(pl.col("entity") == view.entity)
         problem = ""
-        if not rows["value"].is_finite().all():
+        if not is_finite[view.entity]:
             problem = "holds values that are not numbers"
         elif not (low <= values_H.min() and values_H.max() <= high):
             problem = f"leaves the bounds of {view.variable}, {low:g} to {high:g}"

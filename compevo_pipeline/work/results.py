@@ -60,13 +60,21 @@ def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
 
 
 def write_forecasts(deployment: Deployment, *, dataset: str = "", page: Path | None = None) -> Path:
-    """Write the page of forecasts, of one data set if that is named, in one step; return it."""
+    """Write the page of forecasts in one step; return it.
+
+    It shows the data set that is named, or all that are no block of a family.
+    """
     # Drawing takes a second to import.
     from compevo_core.report.forecast_page import FORECAST_PAGE, render_forecasts
 
     layout = deployment.layout
     days = read_days(layout.all_issued, layout.root / "windows", layout.all_scored)
-    days = [day for day in days if dataset in ("", day.issued.facts["dataset"])]
+    blocks = {each.name for each in deployment.registry.own if each.family}
+    days = [
+        day
+        for day in days
+        if (shown := day.issued.facts["dataset"]) == dataset or not (dataset or shown in blocks)
+    ]
     text = render_forecasts(days, mode=deployment.data_mode.value, generated_at=deployment.clock())
     return write_text(page or layout.report / FORECAST_PAGE, text)
 

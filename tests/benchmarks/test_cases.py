@@ -29,7 +29,8 @@ def test_training_state_is_counted_apart_from_the_peak():
     one, three = (measure("memory-by-agent", agents)[0] for agents in (1, 3))
     world = World(Case(name="", quick=True).configure(), 1)
     model = world.model
-    trained = sum(each.numel() for each in model.forecast_parameters())
+    forecasting = model.adapter_parameters(), model.head_parameters(), model.gate_parameters()
+    trained = sum(each.numel() for part in forecasting for each in part)
     policy = sum(each.numel() for each in model.policy_parameters())
     # Float32: value, gradient and two averages of what is trained, and the value of the others.
     assert one["state_gb"] == pytest.approx(4 * (4 * trained + policy) / 1e9, rel=0.01)

@@ -134,6 +134,7 @@ def test_a_case_times_both_ways():
     assert found == list(itertools.product(types, others))
     for row in measured:
         assert row["peak_memory_gb"] > 0.05
+        assert row["ratio"] < row["limit"] < 100 * row["ratio"]
         largest = {"mixed": 0.02, "float32": 1e-5}[row["dtype"]]
         assert row["parity"]["forecast"] < largest
 

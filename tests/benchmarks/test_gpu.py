@@ -1,7 +1,6 @@
 """A random backbone has its published shape, and every row of it is drawn."""
 
 import json
-from dataclasses import asdict
 
 from benchmarks.gpu import save_backbone
 from compevo_core.config.sections import BackboneConfig
@@ -11,7 +10,7 @@ from tests.support.tiny_backbone import build_backbone
 
 
 def test_a_random_backbone_loads_without_zero_rows(tmp_path):
-    shape = asdict(load_architecture("smollm2-135m"))
+    shape = load_architecture("smollm2-135m").to_dict()
     shape |= {"num_hidden_layers": 1, "vocab_size": 300}
     (tmp_path / "small.json").write_text(json.dumps(shape))
 

@@ -313,7 +313,10 @@ def test_deployments_share_the_settings(deployment, others):
     for name in ("storage", "local_artifact_storage", "compute_logs", *others):
         for settings in (shared, local):
             settings.pop(name, None)
+    # Pods are other machines: more of them run at once.
+    runs = [each["concurrency"]["runs"].pop("max_concurrent_runs") for each in (shared, local)]
     assert shared == local
+    assert (runs[0] > runs[1]) == (deployment == "kubernetes")
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)

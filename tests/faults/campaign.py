@@ -5,10 +5,16 @@
 A trial ends identical to the undisturbed work, in one clear error of this project, or badly: rows
 lost, rows doubled, or a raw exception. Small file systems are mounted, which needs root; without
 it those cases are left out, and said so.
+
+Work is done in forked children. The parent has imported everything and touches no library with
+threads of its own, so that a kill falls on work and not on imports.
 """
 
+import gc
+import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -24,15 +30,93 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.rows import read_rows, write_rows
+from compevo_core.errors import CompEvoError
+from compevo_core.runtime.files import translate_storage_errors
 from compevo_pipeline.storage.news_store import NewsStore
-from tests.faults import children
-from tests.faults.children import CLEAR, CRASH, DONE, KILLED, End
 from tests.faults.flips import KINDS, SEALED, build_home, flip, pass_night
 from tests.faults.works import WORKS, ingest, read_ingested
 
 STORES = [name for name in WORKS if name != "training"]
 RESULTS = Path(__file__).with_name("results.csv")
 FLIP = "one flipped bit"
+KILLED = "killed"
+DONE = "done"
+CLEAR = "clear error"
+CRASH = "crash"
+
+
+@dataclass(frozen=True)
+class End:
+    """How a child ended."""
+
+    kind: str
+    message: str = ""
+    lines: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+def start(work, *, file_limit=0):
+    """Run ``work`` in a child; return its process id and the pipe that its end comes through."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        return child, reading
+
+    gc.disable()
+    os.close(reading)
+    try:
+        if file_limit:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+        end = _run(work)
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(json.dumps(asdict(end)).encode())
+    finally:
+        os._exit(0)
+
+
+def wait(child, pipe, *, kill_after=None):
+    """Wait for a child, or kill it after so many seconds."""
+    if kill_after is not None:
+        time.sleep(kill_after)
+        os.kill(child, signal.SIGKILL)
+    with os.fdopen(pipe, "rb") as stream:
+        content = stream.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return End(KILLED, f"signal {os.WTERMSIG(status)}")
+    values = json.loads(content)
+    return End(**values | {"lines": tuple(values["lines"])})
+
+
+def run(work):
+    """Run ``work`` in a child to its end."""
+    return wait(*start(work))
+
+
+def do(name, home, *, kill_after=None, file_limit=0):
+    """Do a work in a child."""
+    child, pipe = start(lambda: WORKS[name].do(home), file_limit=file_limit)
+    return wait(child, pipe, kill_after=kill_after)
+
+
+def read(name, home):
+    """Read the end of a work in a child."""
+    return run(lambda: sorted(WORKS[name].read(home)))
+
+
+def _run(work):
+    started = time.monotonic()
+    try:
+        with translate_storage_errors():
+            result = work()
+    except CompEvoError as error:
+        return End(CLEAR, f"{type(error).__name__}: {error}")
+    except BaseException as error:  # noqa: BLE001 - a crash is what the campaign looks for
+        return End(CRASH, f"{type(error).__name__}: {error}")
+    seconds = time.monotonic() - started
+    return End(DONE, "", tuple(result or ()), seconds)
 
 
 @dataclass
@@ -95,8 +179,8 @@ class Campaign:
         """Return how undisturbed work ends, and how long it takes."""
         if name not in self._expected:
             home = self.new_home()
-            done = children.do(name, home)
-            found = children.read(name, home)
+            done = do(name, home)
+            found = read(name, home)
             assert done.kind == found.kind == DONE, (name, done, found)
             self._expected[name] = End(DONE, "", found.lines, done.seconds)
         return self._expected[name]
@@ -111,8 +195,8 @@ class Campaign:
 
     def finish(self, row, name, home, *, disturbed):
         """Do the work again, and count how it ended."""
-        again = children.do(name, home)
-        end = children.read(name, home) if again.kind == DONE else again
+        again = do(name, home)
+        end = read(name, home) if again.kind == DONE else again
         row.count(end, self.expect(name).lines, disturbed=disturbed)
         shutil.rmtree(home, ignore_errors=True)
 
@@ -121,7 +205,7 @@ class Campaign:
         for share in shares:
             home = self.new_home()
             kill_after = share * self.expect(row.work).seconds
-            end = children.do(row.work, home, kill_after=kill_after)
+            end = do(row.work, home, kill_after=kill_after)
             harm(home)
             self.finish(row, row.work, home, disturbed=end.kind == KILLED)
         return row
@@ -159,13 +243,13 @@ class Campaign:
     def fill_disk(self, name):
         """Work on a disk that fills up, then on a larger one."""
         row, home = Row("disk full, then larger", name), self.new_home()
-        children.do(name, home)
+        do(name, home)
         whole = sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
         home = self.new_home()
         for share in (0.2, 0.5, 0.8):
             size = int(share * whole)
             with mount(home, size):
-                end = children.do(name, home)
+                end = do(name, home)
                 remount(home, f"size={2**30}")
                 self.go_on(row, name, home, end)
         return row
@@ -175,16 +259,16 @@ class Campaign:
         row = Row("file size limit, then none", name)
         for limit in (1000, 20_000):
             home = self.new_home()
-            self.go_on(row, name, home, children.do(name, home, file_limit=limit))
+            self.go_on(row, name, home, do(name, home, file_limit=limit))
         return row
 
     def read_only(self, name):
         """Work in a home that is read-only, then read what was there."""
         row, home = Row("read-only home", name), self.new_home()
         with mount(home, 2**30):
-            children.do(name, home)
+            do(name, home)
             remount(home, "ro")
-            ends = children.read(name, home), children.do(name, home)
+            ends = read(name, home), do(name, home)
             remount(home, "rw")
             # A finished training is returned, and windows are read, without writing anything.
             for end in ends:
@@ -207,13 +291,13 @@ class Campaign:
         self._start_together(row, home, names)
         # Articles of the embedding work are in the store of the article work, and the same ones.
         for name in set(names) - {"article upsert", "embedding"}:
-            row.count(children.read(name, home), self.expect(name).lines, disturbed=True)
+            row.count(read(name, home), self.expect(name).lines, disturbed=True)
         shutil.rmtree(home)
         return row
 
     def _start_together(self, row, home, names):
-        started = [children.start(lambda name=name: WORKS[name].do(home)) for name in names]
-        for end in [children.wait(child, pipe) for child, pipe in started]:
+        started = [start(lambda name=name: WORKS[name].do(home)) for name in names]
+        for end in [wait(child, pipe) for child, pipe in started]:
             if end.kind != DONE:
                 row.count(end, (), disturbed=True)
 
@@ -223,8 +307,8 @@ class Campaign:
         for _ in range(self._moments):
             home = self.new_home()
             number = self._random.randrange(1, 5)
-            child, pipe = children.start(lambda n=number, home=home: _die_in_close(name, home, n))
-            children.wait(child, pipe)
+            child, pipe = start(lambda n=number, home=home: _die_in_close(name, home, n))
+            wait(child, pipe)
             log = home / "news.duckdb.wal"
             torn = log.exists() and log.stat().st_size > 0
             if torn:
@@ -236,14 +320,14 @@ class Campaign:
         """Read and store files while the clock is wrong by days, then by the true clock."""
         row = Row(f"clock wrong by {days} days, then right", "ingest")
         alone, home = self.new_home(), self.new_home()
-        children.run(lambda: ingest(alone, days=0))
-        expected = children.run(lambda: sorted(read_ingested(alone)))
+        run(lambda: ingest(alone, days=0))
+        expected = run(lambda: sorted(read_ingested(alone)))
         assert expected.kind == DONE, expected
 
-        wrong = children.run(lambda: ingest(home, days=days))
+        wrong = run(lambda: ingest(home, days=days))
         row.message = wrong.message
-        again = children.run(lambda: ingest(home, days=0))
-        end = children.run(lambda: sorted(read_ingested(home))) if again.kind == DONE else again
+        again = run(lambda: ingest(home, days=0))
+        end = run(lambda: sorted(read_ingested(home))) if again.kind == DONE else again
         # What the wrong clock makes impossible may be refused; the true clock's end is another.
         if wrong.kind != DONE:
             row.count(wrong, (), disturbed=True)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from compevo_core.data.news import validate_articles
 from compevo_core.errors import CompEvoError, SourceError
 from compevo_pipeline.sources.common.http import Answer, classify_answer
-from compevo_pipeline.sources.gdelt.parse import parse_doc, parse_gal
+from compevo_pipeline.sources.gdelt.parse import parse_bulk, parse_doc
 from tests.fuzz.seeds import make_seeds
 from tests.support.nemweb import pack, unzip_all
 from tests.support.sources import raw
@@ -138,7 +138,7 @@ def test_a_made_up_answer_has_its_class(articles):
 @given(st.lists(ARTICLES | JSON, min_size=1, max_size=4))
 def test_made_up_lines_have_their_class(articles):
     content = "".join(json.dumps(article) + "\n" for article in articles)
-    check_articles("20260301001600.gal.json", content, "gdelt_bulk", parse_gal)
+    check_articles("20260301001600.gal.json", content, "gdelt_bulk", parse_bulk)
 
 
 @FUZZ

@@ -3,7 +3,7 @@
 import json
 
 from compevo_core.config.run import RunConfig
-from compevo_core.paper.lud_judges import JudgeReplyError, JudgeVerdict
+from compevo_core.paper.lud import JudgeReplyError, JudgeVerdict
 from compevo_core.training.run_folder import RunFolder, write_manifest
 from tests.support.round_records import round_record
 

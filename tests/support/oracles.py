@@ -13,11 +13,9 @@ import numpy as np
 import torch
 
 from compevo_core.data.view import DEFAULT_STEPS
-from compevo_core.paper.networks.forecaster import DLinear, ITransformer, forecast_scaled
-from compevo_core.paper.networks.frequency import FEDformer, FiLM
-from compevo_core.paper.networks.gpt4ts import GPT4TS
-from compevo_core.paper.networks.layers import TIME_FEATURES, Network, NetworkInputs
-from compevo_core.paper.networks.pyraformer import Pyraformer
+from compevo_core.paper.networks import architectures
+from compevo_core.paper.networks.architectures import TIME_FEATURES, Network, NetworkInputs
+from compevo_core.paper.networks.forecaster import forecast_scaled
 from tests.support.tiny_backbone import build_backbone
 
 RECORDED = Path(__file__).parents[1] / "core" / "paper" / "networks" / "oracle_forecasts.json"
@@ -72,7 +70,7 @@ def fill_weights(network):
             # Norms and scales stay near one, biases near zero.
             weight.copy_(0.1 * drawn + float(name.endswith(("weight", "scale"))))
 
-    if isinstance(network, FEDformer):
+    if isinstance(network, architectures.FEDformer):
         # The published code shares the mix of its encoder layers; that of the attention is divided
         # by so much that no forecast would show it.
         shared, other = (layer.block.mix for layer in network.encoder)
@@ -82,13 +80,17 @@ def fill_weights(network):
 
 
 CASES = {
-    "dlinear": Case(NEURALFORECAST, DLinear),
-    "itransformer": Case(NEURALFORECAST, ITransformer),
-    "fedformer": Case(NEURALFORECAST, FEDformer),
-    "film": Case(TIME_SERIES_LIBRARY, lambda: FiLM(coefficients=256), normalises=True),
-    "pyraformer": Case(TIME_SERIES_LIBRARY, Pyraformer),
+    "dlinear": Case(NEURALFORECAST, architectures.DLinear),
+    "itransformer": Case(NEURALFORECAST, architectures.ITransformer),
+    "fedformer": Case(NEURALFORECAST, architectures.FEDformer),
+    "film": Case(
+        TIME_SERIES_LIBRARY, lambda: architectures.FiLM(coefficients=256), normalises=True
+    ),
+    "pyraformer": Case(TIME_SERIES_LIBRARY, architectures.Pyraformer),
     "gpt4ts": Case(
-        ONE_FITS_ALL, lambda: GPT4TS(build_backbone().decoder, layers=1), normalises=True
+        ONE_FITS_ALL,
+        lambda: architectures.GPT4TS(build_backbone().decoder, layers=1),
+        normalises=True,
     ),
 }
 

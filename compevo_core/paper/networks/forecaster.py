@@ -1,18 +1,12 @@
 """A fitted network as a baseline: the table of networks, the one loop that fits them, predict.
 
-What belongs here: names, normalising windows, the loss, early stopping, the two networks that a
-library (neuralforecast) provides as well. What does not: the other networks, choosing a learning
-rate and scoring (``paper.method_table``).
+What belongs here: names, normalising windows, the loss, early stopping. What does not: the
+networks (``networks.architectures``), choosing a learning rate and scoring
+(``paper.method_table``).
 
 Every window is centred on the mean of its input and divided by its deviation, and the forecast is
 scaled back, for all networks, even if their authors did otherwise. The loss is Huber's on scaled
 values, as for the agents. The weights of the pass with the least validation loss are kept.
-
-DLinear: Zeng et al., "Are Transformers Effective for Time Series Forecasting?", AAAI 2023.
-iTransformer: Liu et al., "iTransformer: Inverted Transformers Are Effective for Time Series
-Forecasting", ICLR 2024. Differs: a view holds one series, so the variates are that series and the
-time features of its input steps, as in the authors' code when time features are given. In both,
-the normalisation is the shared one.
 
 Shapes: N windows, H horizon.
 """
@@ -25,29 +19,29 @@ from typing import Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from compevo_core.baselines.base import MethodFacts, raise_if_held_out
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import DEFAULT_STEPS, WindowView, stack_rows
+from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
 from compevo_core.paper.declared import STANDARD, Budget
-from compevo_core.paper.networks.frequency import FEDformer, FiLM
-from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
-from compevo_core.paper.networks.layers import (
-    HEADS,
-    INNER,
-    WIDTH,
+from compevo_core.paper.networks.architectures import (
+    GPT4TS,
+    DLinear,
+    FEDformer,
+    FiLM,
+    ITransformer,
     Network,
     NetworkInputs,
-    SeriesDecomposition,
+    PatchNetwork,
+    Pyraformer,
     count_trainable,
 )
-from compevo_core.paper.networks.pyraformer import Pyraformer
 from compevo_core.runtime.seeding import use_seed
 
 log = logging.getLogger(__name__)
@@ -59,48 +53,6 @@ BATCH_SIZE = 32
 LARGEST_GRADIENT = 1.0  # norm to which gradients are cut
 _FORECAST_BATCH = 256
 _LEAST_VARIANCE = 1e-5  # of an input that never changes, in scaled units
-
-
-class DLinear(Network):
-    """Two linear maps of input to target steps that begin as the mean of the input."""
-
-    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
-        super().__init__()
-        self.decomposition = SeriesDecomposition()
-        self.remainder = nn.Linear(lookback, horizon)
-        self.trend = nn.Linear(lookback, horizon)
-        for linear in (self.remainder, self.trend):
-            nn.init.constant_(linear.weight, 1 / lookback)
-
-    def forward(self, inputs: NetworkInputs) -> Tensor:
-        """Return forecasts (B, H)."""
-        remainder_BL1, trend_BL1 = self.decomposition(inputs.values_NL.unsqueeze(-1))
-        forecast: Tensor = self.remainder(remainder_BL1.squeeze(-1)) + self.trend(
-            trend_BL1.squeeze(-1)
-        )
-        return forecast
-
-
-class ITransformer(Network):
-    """A transformer encoder over variates."""
-
-    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
-        super().__init__()
-        self.embedding = nn.Linear(lookback, WIDTH)
-        layer = nn.TransformerEncoderLayer(
-            WIDTH, HEADS, INNER, dropout=0.1, activation="gelu", batch_first=True
-        )
-        self.encoder = nn.TransformerEncoder(
-            layer, 2, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False
-        )
-        self.projection = nn.Linear(WIDTH, horizon)
-
-    def forward(self, inputs: NetworkInputs) -> Tensor:
-        """Return forecasts (B, H)."""
-        variates = [inputs.values_NL.unsqueeze(1), inputs.past_NLM.transpose(1, 2)]
-        embedded_BVD = self.embedding(torch.cat(variates, dim=1))
-        forecast_BVH: Tensor = self.projection(self.encoder(embedded_BVD))
-        return forecast_BVH[:, 0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

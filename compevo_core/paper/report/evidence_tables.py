@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from scipy import stats
 
+from compevo_core.paper.changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.paper.context_is_key import BOTH, NUMBERS, READER, SOURCES
 from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_audit import ALL, ANY, DECLARED, MOST, MOVED, REST
-from compevo_core.paper.news_changes import IRRELEVANT, NONE, OWN, SWAPPED
 from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, MEAN, PRIOR, SUM
 from compevo_core.paper.report.figures import (
     HALF,
@@ -29,15 +29,15 @@ from compevo_core.paper.report.figures import (
     add_legend,
     plot_lines,
 )
-from compevo_core.paper.report.inputs import TrainingRun
-from compevo_core.paper.report.published import CONTEXT, find_published, list_subjects
-from compevo_core.paper.report.rows import (
+from compevo_core.paper.report.inputs import (
+    TrainingRun,
     find_side,
     format_interval,
     format_number,
     format_with_unit,
     group_rows,
 )
+from compevo_core.paper.report.paper_tables import CONTEXT, find_published, list_subjects
 from compevo_core.report.charts import ACCENT, GOLD, GREEN, INK, MUTED, OTHER_BARS, PURPLE, RED
 from compevo_core.report.tables import (
     MISSING,
@@ -58,10 +58,7 @@ _BARS = {
     SWAPPED: ("another day's news", GOLD),
 }
 _OTHERS = {NONE: "no news", SWAPPED: "news of another day", IRRELEVANT: "irrelevant news"}
-
-
-_AUDITED = ("dataset", "source", "subset")
-"""Rows that agree in these are one audited scope."""
+_AUDITED = ("dataset", "source", "subset")  # rows that agree in these are one audited scope
 
 
 def _pick(rows: Iterable[Row], **facts: object) -> list[Row]:
@@ -186,9 +183,8 @@ def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
         for place, (label, colour) in enumerate(_BARS.values()):
             bars = axis.bar([place, place + 4], errors[label], 0.9, color=colour, label=label)
             axis.bar_label(bars, list(map(format_number, errors[label])), color=INK, fontsize=8)
-        names = "moved most by news", "others"
-        ticks = [f"{name}: {row['n_windows']}" for name, row in zip(names, own_errors, strict=True)]
-        axis.set_xticks([1, 5], ticks)
+        most, rest = (row["n_windows"] for row in own_errors)
+        axis.set_xticks([1, 5], [f"moved most by news: {most}", f"others: {rest}"])
         axis.grid(visible=False, axis="x")
         axis.margins(y=0.1)
         add_legend(axis)
@@ -205,13 +201,13 @@ def list_read_topics(rows: Sequence[Row], agent: int) -> str:
 
 
 #: Planted news and worded data: what each arm reads, and what it recovers.
-
 _DECLARED, _NOTES = read_declared("arms"), read_declared("notes")
 ARM_TITLES, SPECIALIST_TITLES, TEXT_TITLES, _WORLD_TITLES, QUESTIONS = (
     _DECLARED[kind] for kind in ("reading", "specialists", "text", "worlds", "questions")
 )
 SEARCH_TITLES = {arm: declared["title"] for arm, declared in _DECLARED["search"].items()}
 FLAT, POLICY = "flat", "policy"
+_DECISIVE_SEEDS = 5  # that the experiment has at least
 CONTEXT_TITLES = {
     NUMBERS: "ours, only numbers",
     READER: "ours, written by {model}",
@@ -233,8 +229,8 @@ def list_controls(rows: Sequence[Row]) -> list[list[Row]]:
 
 def list_search_tables(rows: Sequence[Row]) -> list[Table]:
     """Return the table of ways to write logics, for each data set."""
-    searches = group_rows((row for row in rows if row["arm"] in SEARCH_TITLES), "dataset")
-    return list(map(search_table, searches))
+    searches = [row for row in rows if row["arm"] in SEARCH_TITLES]
+    return list(map(search_table, group_rows(searches, "dataset")))
 
 
 def format_control(rows: Sequence[Row], rounds: Sequence[Row]) -> str:
@@ -312,14 +308,12 @@ def _tabulate_arms(
 
 def control_table(rows: Sequence[Row]) -> Table:
     """Return one line for each effect and arm, as means over the seeds."""
-    lines = [
-        _pick(rows, effect=effect, arm=arm)
-        for effect in sorted({row["effect"] for row in rows})
-        for arm in ARM_TITLES
-    ]
-
     return _tabulate_arms(
-        lines,
+        [
+            _pick(rows, effect=effect, arm=arm)
+            for effect in sorted({row["effect"] for row in rows})
+            for arm in ARM_TITLES
+        ],
         {
             "Effect": lambda line: f"{line[0]['effect']:g}",
             "Arm": lambda line: ARM_TITLES[line[0]["arm"]],
@@ -332,7 +326,8 @@ def control_table(rows: Sequence[Row]) -> Table:
             "Recall": partial(_format_named, "recall"),
         },
         EVOLVED,
-        caption=f"{_name_world(rows[0])}: what is found in news of known value",
+        caption=f"{rows[0]['dataset'].capitalize()}, {_WORLD_TITLES[rows[0]['world']]}: what is "
+        "found in news of known value",
         verdict=judge_control(rows),
         text_columns=(1,),
         notes=(_NOTES["control"],),
@@ -407,9 +402,6 @@ def _format_gain(gain: Gain | None) -> str:
     return MISSING if gain is None else f"{gain.mean:+z.2f} ± {gain.half:.2f}"
 
 
-_DECISIVE_SEEDS = 5  # that the experiment has at least
-
-
 def judge_question(gains: Sequence[Gain | None]) -> str:
     """Answer a question by the paired differences of effect_r2 in some worlds."""
     known = [gain for gain in gains if gain is not None]
@@ -437,11 +429,12 @@ def judge_question(gains: Sequence[Gain | None]) -> str:
 def answers_table(rows: Sequence[Row]) -> Table:
     """Return one line for each kind of world with an effect, with a column for each question."""
     worlds = group_rows([row for row in rows if row["effect"]], "world", "agents", "effect")
-    questions = [
-        question
+    known = {row["arm"] for row in rows}
+    titles = {
+        question: " less ".join(SPECIALIST_TITLES[arm].partition(":")[0] for arm in arms)
         for question, arms in QUESTIONS.items()
-        if set(arms) <= {row["arm"] for row in rows}
-    ]
+        if known.issuperset(arms)
+    }
 
     def compare(question: str, world: Sequence[Row]) -> Gain | None:
         first, other = (_pick(world, arm=arm) for arm in QUESTIONS[question])
@@ -450,11 +443,6 @@ def answers_table(rows: Sequence[Row]) -> Table:
     def answer(question: str, world: Sequence[Row]) -> str:
         return _format_gain(compare(question, world))
 
-    def title(question: str) -> str:
-        return " less ".join(
-            SPECIALIST_TITLES[arm].partition(":")[0] for arm in QUESTIONS[question]
-        )
-
     return tabulate(
         worlds,
         {
@@ -462,12 +450,12 @@ def answers_table(rows: Sequence[Row]) -> Table:
             "Effect": lambda world: f"{world[0]['effect']:g}",
             "Agents": lambda world: str(world[0]["agents"]),
             "Seeds": lambda world: str(len({row["seed"] for row in world})),
-            **{title(question): partial(answer, question) for question in questions},
+            **{title: partial(answer, question) for question, title in titles.items()},
         },
         caption=f"{rows[0]['dataset'].capitalize()}: what agents that are read together add",
         verdict=" ".join(
             f"{question} {judge_question([compare(question, world) for world in worlds])}"
-            for question in questions
+            for question in titles
         ),
         notes=(_NOTES["answers"],),
     )
@@ -499,19 +487,14 @@ def judge_no_effect(rows: Sequence[Row]) -> str:
     """Say what specialists do with news that means nothing, and with news of another day."""
     sentences = []
     evolved, prior = (_pick(rows, effect=0.0, arm=arm) for arm in (EVOLVED, PRIOR))
-    gain = _pair(evolved, prior, "mae")
-    if gain is not None:
+    if (gain := _pair(evolved, prior, "mae")) is not None:
         sentences.append(
             "If news means nothing, specialists change the error of the calendar ridge by "
             f"{_format_gain(gain)} {rows[0]['unit']} ({gain.seeds} trainings)."
         )
-    swapped = _mean(_pick(rows, arm="swapped-news"), "effect_r2")
-    if swapped is not None:
+    if (swapped := _mean(_pick(rows, arm="swapped-news"), "effect_r2")) is not None:
         sentences.append(f"With news of another day their effect_r2 is {swapped:.2f} on average.")
     return " ".join(sentences)
-
-
-_SPLITS = {"val": "validation", "test": "test"}
 
 
 def judge_text(rows: Sequence[Row]) -> str:
@@ -548,7 +531,7 @@ def text_table(rows: Sequence[Row]) -> Table:
         },
         EVOLVED,
         caption=f"{first['dataset'].capitalize()}{foresight if first['foresight'] else ''}: what "
-        f"is read from its words, {_SPLITS[first['split']]}",
+        f"is read from its words, {'validation' if first['split'] == 'val' else 'test'}",
         verdict=judge_text(rows),
         text_columns=(0, 1),
         notes=(
@@ -625,13 +608,10 @@ def format_context(rows: Sequence[Row]) -> str:
     return Table(header=header, rows=[cells for _, cells in lines]).to_markdown()
 
 
-def _name_world(row: Row) -> str:
-    return f"{row['dataset'].capitalize()}, {_WORLD_TITLES[row['world']]}"
-
-
 def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
     """Return the slope by effect for each arm, and the topics named by rewriting."""
     dataset, world = rows[0]["dataset"], rows[0]["world"]
+    caption = f"{dataset.capitalize()}, {_WORLD_TITLES[world]}: worlds with planted news"
     effects = sorted({row["effect"] for row in rows if row["effect"]})
     dose = [
         Line(
@@ -677,7 +657,7 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
             legend_columns=2,
         ),
     ]
-    return Picture(plots, caption=f"{_name_world(rows[0])}: worlds with planted news")
+    return Picture(plots, caption=caption)
 
 
 def _mean(rows: Sequence[Row], key: str) -> float | None:

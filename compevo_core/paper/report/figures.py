@@ -9,16 +9,14 @@ import base64
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timezone
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from compevo_core.paper.report.rows import method_name
+from compevo_core.paper.report.inputs import method_name
 from compevo_core.report.charts import GRID, INK, MUTED, agent_colour, method_colour
 
 #: matplotlib's settings while a figure is made or saved.
@@ -66,7 +64,6 @@ _AGENT_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 2, 
 
 #: Options of matplotlib by name.
 Style = dict[str, Any]
-
 MARKED: Style = {"marker": "o", "markersize": 3.5}
 
 
@@ -188,15 +185,6 @@ def add_legend(axis: Axes, *, columns: int = 3) -> None:
             if count == 1 or legend.get_window_extent().width <= figure.bbox.width:
                 return
             legend.remove()
-
-
-def set_clock(axis: Axes, zone: timezone) -> None:
-    """Label the horizontal axis with the time of day; a caption names the year."""
-    # matplotlib.dates is not annotated.
-    locator = AutoDateLocator(tz=zone, minticks=4, maxticks=7)  # type: ignore[no-untyped-call]
-    axis.xaxis.set_major_locator(locator)
-    formatter = ConciseDateFormatter(locator, tz=zone, show_offset=False)  # type: ignore[no-untyped-call]
-    axis.xaxis.set_major_formatter(formatter)
 
 
 def get_figure(axis: Axes) -> Figure:

@@ -22,7 +22,7 @@ from compevo_core.paper.report.evidence_tables import (
     format_evidence,
     format_worth,
 )
-from compevo_core.paper.report.inputs import ReportInputs, read_inputs
+from compevo_core.paper.report.inputs import ReportInputs, list_scopes, read_inputs, select_pooled
 from compevo_core.paper.report.paper_tables import (
     format_all_paper_tables,
     format_paper_sets,
@@ -34,9 +34,8 @@ from compevo_core.paper.report.result_tables import (
     list_variant_tables,
     quantile_table,
     short_table,
+    summarize_scope,
 )
-from compevo_core.paper.report.rows import list_scopes, select_pooled
-from compevo_core.paper.report.summaries import summarize_scope
 from compevo_core.report.tables import Table
 from compevo_core.runtime.files import write_text
 

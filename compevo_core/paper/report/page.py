@@ -9,46 +9,23 @@ are untrusted text. A value that a template names and the view lacks is an error
 """
 
 import functools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import polars as pl
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 
-from compevo_core.paper.report import summaries
-from compevo_core.paper.report.evidence_tables import (
-    control_table,
-    list_controls,
-    list_evidence,
-    list_search_tables,
-    show_control,
-    summarize_evidence,
-)
-from compevo_core.paper.report.inputs import ReportInputs
-from compevo_core.paper.report.mechanism import list_groups
+from compevo_core.paper.report import evidence_tables, result_tables
+from compevo_core.paper.report.inputs import ReportInputs, find_side, list_scopes, select_pooled
 from compevo_core.paper.report.paper_tables import (
     NOTES,
     PAPER_TABLES,
     build_paper_tables,
     show_curves,
 )
-from compevo_core.paper.report.result_tables import (
-    agent_table,
-    check_table,
-    headline_table,
-    identity_table,
-    is_of_variant,
-    list_variant_tables,
-    paired_table,
-    quantile_table,
-    region_table,
-    show_ablation,
-    show_methods,
-    show_panel,
-    show_reliability,
-)
-from compevo_core.paper.report.rows import list_scopes, select_pooled
-from compevo_core.paper.report.run_sections import Section, build_run_sections
+from compevo_core.paper.report.result_tables import is_of_variant
+from compevo_core.paper.report.run_sections import Section, build_run_sections, list_groups
 from compevo_core.report.forecast_page import RESEARCH_PAGE, frame_page, template_environment
 from compevo_core.report.tables import Table
 
@@ -60,7 +37,6 @@ MIXED = (
 LEAKAGE_SUBSET = "inference-"
 # Absolute and relative: demand differs several-fold between regions.
 REGION_METRICS = (("mae", "MAE"), ("mape_pct", "MAPE %"))
-
 Scope = tuple[str, str]
 
 
@@ -112,103 +88,134 @@ def _fold(anchor: str, title: str, finding: str, **view: Any) -> Section:  # noq
 def _list_scored(inputs: ReportInputs, tests: Sequence[Scope]) -> Iterator[Section]:
     """Yield the sections on the scores of test sets."""
     # Always shown, even without scores.
-    results = summaries.summarize_results(inputs)
-    finding = summaries.count_verdicts(results)
-    verdicts = summaries.show_verdicts(results)
+    results = result_tables.summarize_results(inputs)
+    finding = result_tables.count_verdicts(results)
+    verdicts = result_tables.show_verdicts(results)
     yield _fold("summary", "Summary", finding, summaries=results, verdicts=verdicts)
 
     paired = [test for test in inputs.paired if not is_of_variant(test)]
-    tables = [headline_table(inputs.rows, *scope) for scope in tests]
+    tables = [result_tables.headline_table(inputs.rows, *scope) for scope in tests]
     scopes = [
         {
             "table": table,
-            "bars": show_methods(inputs.rows, *scope),
-            "agents": agent_table(inputs.rows, *scope),
+            "bars": result_tables.show_methods(inputs.rows, *scope),
+            "agents": result_tables.agent_table(inputs.rows, *scope),
         }
         for scope, table in zip(tests, tables, strict=True)
     ]
     if tests or paired:
-        finding, pairs = summaries.name_leaders(tables), paired_table(paired) if paired else None
+        pairs = result_tables.paired_table(paired) if paired else None
+        finding = result_tables.name_leaders(tables)
         yield _fold("results", "Results", finding, scopes=scopes, paired=pairs)
 
     bands = [
-        {"table": table, "reliability": show_reliability(inputs.rows, *scope)}
+        {"table": table, "reliability": result_tables.show_reliability(inputs.rows, *scope)}
         for scope in tests
-        if (table := quantile_table(inputs.rows, *scope)) is not None
+        if (table := result_tables.quantile_table(inputs.rows, *scope)) is not None
     ]
     if bands:
-        finding = summaries.describe_bands(inputs.rows, tests)
+        finding = result_tables.describe_bands(inputs.rows, tests)
         yield _fold("how-sure", "Uncertainty", finding, scopes=bands)
 
     if regions := _list_regions(inputs.rows, tests):
-        finding = summaries.count_best(regions)
+        columns, best = 0, 0
+        for table in regions:
+            columns += len({place for _, place in table.best_cells})
+            best += len({place for row, place in table.best_cells if row in table.highlighted})
+        finding = f"CompEvo is the best, or as good, in {best} of {columns} columns of regions."
         yield _fold("regions", "Results by region", finding, tables=regions)
 
     if inputs.panels:
-        panels = [{"picture": show_panel(panel), "news": panel.news} for panel in inputs.panels]
-        finding = summaries.count_near(inputs.panels)
+        panels = [
+            {"picture": result_tables.show_panel(panel), "news": panel.news}
+            for panel in inputs.panels
+        ]
+        finding = result_tables.count_near(inputs.panels)
         yield _fold("forecasts", "Forecasts and actual values", finding, panels=panels)
 
 
 def _list_learnt(inputs: ReportInputs) -> Iterator[Section]:
     """Yield the sections on what systems of agents do, and on what each part of the method adds."""
     if groups := list_groups(inputs):
-        yield _fold("mechanism", "Mechanism", summaries.describe_mechanism(inputs), groups=groups)
+        known = inputs.logics.drop_nulls("reward_slope")
+        rising = known.filter(pl.col("slope_low") > 0).height
+        rewards = f"The rewards of {rising} of {known.height} agents were still rising at the end"
+        yield _fold("mechanism", "Mechanism", f"{rewards}, under one budget.", groups=groups)
 
     names = select_pooled(inputs.rows, ablation=True)["dataset"].unique(maintain_order=True)
     datasets = [
-        {"tables": list_variant_tables(inputs, name), "bars": show_ablation(inputs.rows, name)}
+        {
+            "tables": result_tables.list_variant_tables(inputs, name),
+            "bars": result_tables.show_ablation(inputs.rows, name),
+        }
         for name in names
     ]
     if datasets:
-        finding = summaries.count_changes([test for test in inputs.paired if is_of_variant(test)])
+        sides = Counter(find_side(test) for test in inputs.paired if is_of_variant(test))
+        finding = "Variants and controls under one budget; no comparison by window."
+        if sides:
+            finding = (
+                f"Of {sides.total()} changes {sides[1]} make the forecast worse and {sides[-1]} "
+                f"better; of {sides[0]} the interval includes zero."
+            )
         yield _fold("ablation", "Ablation and controls", finding, datasets=datasets)
 
     if not inputs.rows.is_empty():
-        tables = [
-            {"title": title, "tables": build_paper_tables(name, inputs)}
-            for name, (title, _) in PAPER_TABLES.items()
-        ]
-        view = {"groups": tables, "curves": show_curves(inputs), "reading": NOTES["reading"]}
-        yield _fold("paper", "Comparison with the paper", summaries.count_tables(tables), **view)
+        built = {
+            title: build_paper_tables(name, inputs) for name, (title, _) in PAPER_TABLES.items()
+        }
+        groups = [{"title": title, "tables": tables} for title, tables in built.items()]
+        filled = [bool(table.rows) for tables in built.values() for table in tables]
+        count = f"{sum(filled)} of {len(filled)} tables of the paper"
+        finding = f"{count} have own figures besides the printed ones."
+        view = {"groups": groups, "curves": show_curves(inputs), "reading": NOTES["reading"]}
+        yield _fold("paper", "Comparison with the paper", finding, **view)
 
 
 def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
     """Yield the sections on what is read from news, each with verdicts."""
     controls = [
-        (control_table(rows), show_control(rows, inputs.control_rounds))
-        for rows in list_controls(inputs.control)
+        (
+            evidence_tables.control_table(rows),
+            evidence_tables.show_control(rows, inputs.control_rounds),
+        )
+        for rows in evidence_tables.list_controls(inputs.control)
     ]
-    searches = list_search_tables(inputs.control)
-    searches += list_evidence("specialists", inputs.specialists)
-    texts = list_evidence("text", inputs.text)
+    searches = evidence_tables.list_search_tables(inputs.control)
+    searches += evidence_tables.list_evidence("specialists", inputs.specialists)
+    texts = evidence_tables.list_evidence("text", inputs.text)
     if controls or searches or texts:
-        finding = summarize_evidence(inputs.control, inputs.text)
+        finding = evidence_tables.summarize_evidence(inputs.control, inputs.text)
         view = {"controls": controls, "searches": searches, "texts": texts}
         yield _fold("evidence", "Does search find evidence?", finding, **view)
 
-    if audits := list_evidence("audit", inputs.audit):
-        yield _fold("news", "Does news help?", summaries.join_verdicts(audits), audits=audits)
+    if audits := evidence_tables.list_evidence("audit", inputs.audit):
+        # The first sentence of each verdict, equal ones counted.
+        first = Counter(table.verdict.partition(". ")[0].rstrip(".") for table in audits)
+        verdicts = "; ".join(f"{text} ({n})" if n > 1 else text for text, n in first.items())
+        yield _fold("news", "Does news help?", f"{verdicts}.", audits=audits)
 
 
 def _list_origins(inputs: ReportInputs, later: Sequence[Scope]) -> Iterator[Section]:
     """Yield the sections on leakage and on the origin of the rows."""
     passed, total = sum(check["passed"] for check in inputs.checks), len(inputs.checks)
     if later or total:
-        tables = [headline_table(inputs.rows, *scope) for scope in later]
-        finding = f"{passed} of {total} checks passed." if total else summaries.name_leaders(tables)
+        tables = [result_tables.headline_table(inputs.rows, *scope) for scope in later]
+        finding = (
+            f"{passed} of {total} checks passed." if total else result_tables.name_leaders(tables)
+        )
         yield _fold(
             "leakage",
             "Leakage check",
             finding,
             tables=tables + _list_regions(inputs.rows, later),
-            checks=check_table(inputs.checks) if total else None,
+            checks=result_tables.check_table(inputs.checks) if total else None,
             passed=passed,
             total=total,
         )
 
     if not inputs.rows.is_empty():
-        table = identity_table(inputs.rows)
+        table = result_tables.identity_table(inputs.rows)
         finding = f"{len(table.rows):,} pooled rows with their hashes, commits and devices."
         title = "Where the numbers come from"
         yield _fold("identity", title, finding, table=table, unread=inputs.unread)
@@ -219,5 +226,5 @@ def _list_regions(rows: pl.DataFrame, scopes: Sequence[Scope]) -> list[Table]:
         table
         for scope in scopes
         for metric, label in REGION_METRICS
-        if (table := region_table(rows, *scope, metric, label)) is not None
+        if (table := result_tables.region_table(rows, *scope, metric, label)) is not None
     ]

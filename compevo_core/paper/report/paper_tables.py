@@ -1,15 +1,20 @@
-"""Every table of ``compevo paper table``, by name (paper 5.2 to 5.6, appendix E).
+"""Every table of ``compevo paper table``, by name, and the figures that the paper prints there.
 
-What belongs here: the list of tables and how they are printed; comparisons of methods and of
-systems of agents with the printed figures, tests, win rates and skill; tables and curves of one
-method with one change; costs and logic updates. What does not: the printed figures
-(``paper.report.published``), selecting rows (``paper.report.rows``), what is changed
-(``paper.changes``), measuring any of it (``evaluation.comparison``, the benchmark, ``paper.lud``).
+What belongs here: the printed figures and the checks of them that need none of the paper's data;
+the list of tables and how they are printed (paper 5.2 to 5.6, appendix E); comparisons of methods
+and of systems of agents with the printed figures, tests, win rates and skill; tables and curves of
+one method with one change; costs and logic updates. What does not: selecting rows
+(``paper.report.inputs``), what is changed (``paper.changes``), measuring any of it
+(``evaluation.comparison``, the benchmark, ``paper.lud``).
+
+A figure is kept as printed, with the power of ten that its table prints next to the metric.
 """
 
+import csv
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import resources
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -23,31 +28,12 @@ from compevo_core.paper.changes import ABLATION, EXPERIMENTS, FOLDS, list_change
 from compevo_core.paper.declared import read_declared
 from compevo_core.paper.lud import GAINS, JUDGES
 from compevo_core.paper.report.figures import Picture, Plot, Style, add_legend
-from compevo_core.paper.report.inputs import ReportInputs
-from compevo_core.paper.report.published import (
-    AGENTS,
-    BACKBONES,
-    DATASETS,
-    EFFICIENCY,
-    GAIN_FIGURES,
-    JUDGE_FIGURES,
-    LAMBDA_PG,
-    LEAKAGE,
-    MAIN,
-    PAPER_SUBSETS,
-    PARAMETERS,
-    TAU,
-    VARIANTS,
-    Published,
-    find_published,
-    list_contradictions,
-    list_subjects,
-)
-from compevo_core.paper.report.rows import (
+from compevo_core.paper.report.inputs import (
     METRIC_TITLES,
     NAIVE,
     PAPER_METRICS,
     Column,
+    ReportInputs,
     average_rows,
     build_table,
     common_unit,
@@ -76,12 +62,87 @@ from compevo_core.report.tables import (
     tabulate,
 )
 
+# The labels of the paper's tables.
+MAIN = "tab:comparison_results"
+AGENTS = "tab:simple_avg_results"
+PARAMETERS = "tab:baseline_configuration_main"
+BACKBONES = "tab:model_generalization_summary"
+VARIANTS = "tab:ablation"
+EFFICIENCY = "tab:efficiency_comparison_main"
+LEAKAGE = "tab:memorization_risk_2026"
+LAMBDA_PG = "tab:lambda_sensitivity"
+TAU = "tab:tau_impact_data"
+JUDGE_FIGURES = "tab:judge_robustness"
+GAIN_FIGURES = "tab:lud_error_correlation"
+CONTEXT = "context-is-key"  # of the benchmark's own table, not the paper's
+DATASETS = ("electricity", "exchange", "traffic", "bitcoin")  # in the order of the paper's tables
+# The subset with the paper's own test windows, by data set: its figures are printed there.
+PAPER_SUBSETS = {"electricity": "paper-original"}
+# Share by which a printed MSE may differ from the square of its RMSE: both have three digits.
+ROUNDING = 0.05
+
+
+class Published(NamedTuple):
+    """One printed figure."""
+
+    printed: str  # its digits, as in the table
+    spread: str  # printed deviation over runs; empty where there is none
+    scale: float  # power of ten that the table prints next to the metric
+
+    @property
+    def value(self) -> float:
+        """The figure without its power of ten."""
+        return float(self.printed) * self.scale
+
+    @property
+    def text(self) -> str:
+        """The figure in the unit of the series, with its spread."""
+        # 35.0e-6 with one digit is 0.000035: more digits would claim what was not printed.
+        shift = round(math.log10(self.scale))
+        decimals = max(len(self.printed.partition(".")[2]) - shift, 0)
+        figures = (self.printed, self.spread)
+        return " ± ".join(f"{float(x) * 10.0**shift:,.{decimals}f}" for x in figures if x)
+
+
+@functools.cache
+def read_published() -> dict[tuple[str, str, str, str], Published]:
+    """Return every figure by (label of the table, data set, subject, metric)."""
+    file = resources.files("compevo_core.paper.report") / "published.csv"
+    return {
+        (row["label"], row["dataset"], row["subject"], row["metric"]): Published(
+            row["value"], row["spread"], float(row["scale"])
+        )
+        for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    }
+
+
+def find_published(label: str, dataset: str, subject: str, metric: str) -> Published | None:
+    """Return one figure; None if the paper prints none."""
+    return read_published().get((label, dataset, subject, metric))
+
+
+def list_subjects(label: str) -> list[str]:
+    """Return the subjects of a table (methods, variants, settings) in its order."""
+    return list(dict.fromkeys(key[2] for key in read_published() if key[0] == label))
+
+
+def list_contradictions(label: str, dataset: str) -> list[str]:
+    """Return sentences on figures of a data set in one table that cannot all be right."""
+    sentences = []
+    for subject in list_subjects(label):
+        mse, rmse = (find_published(label, dataset, subject, key) for key in ("mse", "rmse"))
+        # Digits must agree to the last; a larger difference is not rounding.
+        if mse and rmse and abs((ratio := mse.value / rmse.value**2) - 1) > ROUNDING:
+            sentences.append(
+                f"{dataset}, {subject}: the printed MSE is {ratio:.2g} times the square of the "
+                "printed RMSE."
+            )
+    return sentences
+
+
 NOTES = read_declared("notes")
-
 RATIO_BOUNDS = (0.01, 100.0)  # error ratios are clipped to these, as fev's leaderboard does
-
 NO_ROW = "no row"
-
 NOT_PRINTED = "-"
 
 
@@ -136,7 +197,6 @@ def macro_reduction(pairs: Sequence[tuple[float, float] | None]) -> float | None
     no mean, since a mean over fewer data sets is another figure.
     """
     known = [pair for pair in pairs if pair is not None]
-    # The paper averages four data sets; a mean of three would be another figure by the same name.
     if not known or len(known) < len(pairs):
         return None
     return sum(1 - error / rival for error, rival in known) / len(known)
@@ -256,13 +316,10 @@ def describe_tests(
 
 
 REDUCED = ("rmse", "mape_pct")  # metrics whose macro-averaged reduction the paper states
-
 UNFITTED = "quick"  # budget of a few updates, which is in no mean
-
 SIMPLE = (NAIVE, "calendar-ridge")
-
+# Data sets on whose daily grid the naive forecast is a random walk.
 RANDOM_WALK = ("exchange", "bitcoin")
-"""Data sets on whose daily grid the naive forecast is a random walk."""
 
 
 class MethodScores(NamedTuple):
@@ -509,9 +566,8 @@ def _parameter_table(inputs: ReportInputs) -> Table:
     )
 
 
+# The agent systems of the paper's table; the others are measured against the first.
 SYSTEMS = ("mael", "mad-rl", "compevo")
-"""The agent systems of the paper's table; the others are measured against the first."""
-
 PER_WINDOW = "seconds_per_window"
 
 #: Own column, published metric, and the titles of both.
@@ -521,16 +577,12 @@ COSTS = (
     ("peak_memory_gb", "peak_memory_gb", "Peak memory GB", "Peak memory GB, paper"),
 )
 
+# The paper's tables of experiments that print figures; the others are curves without numbers.
 PRINTED = {"lambda-pg": LAMBDA_PG, "tau": TAU}
-"""The paper's tables of experiments that print figures; the others are curves without numbers."""
-
 ONE_FORECAST = "Identical results: this change did not affect any forecast."
-
 OTHER_WINDOWS = "The paper's figures belong to its own test windows, not to these."
-
+# Height of a curve's axis as a share of the error, so that a thousandth of it looks flat.
 LEAST_SPAN = 0.02
-"""Height of a curve's axis as a share of the error, so that a thousandth of it looks flat."""
-
 _WEIGHTS = ("lambda-pg", "lambda-div", "lambda-prune")
 SENSITIVITY = (*_WEIGHTS, "tau", "beta", "t-gen", "agents", "epochs", "instruction")
 
@@ -694,8 +746,8 @@ def fill_sweep(name: str, dataset: str, scores: Mapping[str, Row], axis: Axes) -
     axis.errorbar(list(places.values()), means, yerr=spreads, color=ACCENT, label=label, **marks)
     if printed:
         known = [places[value] for value in printed]
-        paper: Style = {"color": OTHER_BARS, "marker": "s", "label": "paper, its windows"}
-        axis.plot(known, list(printed.values()), **paper)
+        squares: Style = {"color": OTHER_BARS, "marker": "s", "label": "paper, its windows"}
+        axis.plot(known, list(printed.values()), **squares)
     axis.set_xticks(list(places.values()), list(places))
     axis.set_xlabel(setting)
     add_legend(axis)
@@ -897,6 +949,7 @@ def format_paper_sets(inputs: ReportInputs) -> str:
     return "\n\n".join(parts)
 
 
+# Data set, the paper's table and our methods for each test set of the short table.
 _SHORT_SETS: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "paper-original": ("electricity", MAIN, ("blend",)),
     "paper-original-no-weather": ("electricity", MAIN, ("blend",)),
@@ -906,7 +959,6 @@ _SHORT_SETS: Mapping[str, tuple[str, str, Sequence[str]]] = {
         ("mixture-issued", "published-error-gbm", "published"),
     ),
 }
-"""Data set, the paper's table and our methods for each test set of the short table."""
 
 
 def format_short_sets(inputs: ReportInputs) -> str:
@@ -939,13 +991,19 @@ def build_fold_table(rows: pl.DataFrame) -> Table:
     return error_table(lines, "Folds of train", notes=[NOTES["folds"]])
 
 
+# Title and builder of each table; for perturbed news the paper only plots errors.
 PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = {
     "main": ("Methods", lambda inputs: list(compare_methods(inputs, MAIN))),
     "agents": ("Agent systems", lambda inputs: list(compare_methods(inputs, AGENTS))),
     "ablation": (
         "Ablation",
         lambda inputs: build_changes(
-            inputs, ABLATION, DATASETS, VARIANTS, list_changes("variant"), "architecture"
+            inputs,
+            ABLATION,
+            DATASETS,
+            VARIANTS,
+            list_changes("variant"),
+            "architecture",
         ),
     ),
     "backbones": ("Backbones", build_backbones),
@@ -959,7 +1017,6 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = 
     "folds": ("Folds of train", lambda inputs: [build_fold_table(inputs.rows)]),
     "lud": ("Logic updates", build_lud),
 }
-"""Title and builder of each table; for perturbed news the paper only plots errors."""
 
 
 def build_paper_tables(name: str, inputs: ReportInputs) -> list[Table]:

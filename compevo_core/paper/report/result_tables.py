@@ -1,42 +1,53 @@
-"""Result rows as tables and bars: errors, quantiles, identity, checks, paired tests, windows.
+"""Result rows as tables, bars and plain sentences: is CompEvo better than the others, or worse.
 
 What belongs here: selecting, ordering and labelling result rows, hashes and test outcomes as cells;
-bars of errors, reliability, panels of forecasts. What does not: reading files
-(``paper.report.rows``), building tables of columns (``report.tables``), who won
-(``paper.report.summaries``), the tests themselves (``evaluation.comparison``).
+bars of errors, reliability, panels of forecasts; finding the rivals of each configuration in a
+scope with their paired tests, wording and plotting the outcome without flattering it. What does
+not: reading files (``paper.report.inputs``), metrics (``evaluation.metrics``), significance
+(``evaluation.comparison``), layout (``templates/sections.html``).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, timedelta, timezone
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import matplotlib as mpl
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from compevo_core.baselines import BASELINES
 from compevo_core.data.steps import shift
+from compevo_core.evaluation.baseline_scores import RECALIBRATED_BASELINES
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scopes import ForecastPanel
-from compevo_core.paper.changes import EXPERIMENTS, FULL_METHOD, list_changes
-from compevo_core.paper.declared import rank_budget
+from compevo_core.evaluation.scoring import COMPEVO
+from compevo_core.forecast.explain import choose_decimals
+from compevo_core.paper.changes import ALL_TRIALS, EXPERIMENTS, FULL_METHOD, list_changes
+from compevo_core.paper.declared import rank_budget, read_declared
 from compevo_core.paper.report.figures import (
     MARKED,
+    THEME,
     Line,
     Picture,
     Plot,
     Style,
+    get_figure,
     method_style,
     plot_lines,
-    set_clock,
 )
-from compevo_core.paper.report.inputs import ReportInputs
-from compevo_core.paper.report.rows import (
+from compevo_core.paper.report.inputs import (
     AGENT,
     NAIVE,
     RECALIBRATED,
     Column,
+    ReportInputs,
     average_over_seeds,
     build_table,
     common_unit,
@@ -51,6 +62,7 @@ from compevo_core.paper.report.rows import (
     format_interval,
     format_number,
     format_p,
+    format_with_unit,
     list_columns,
     list_scopes,
     method_name,
@@ -59,7 +71,7 @@ from compevo_core.paper.report.rows import (
     select_pooled,
     select_scope,
 )
-from compevo_core.report.charts import ACCENT, GRID, HISTORY, INK, MUTED, OTHER_BARS
+from compevo_core.report.charts import ACCENT, GREEN, GRID, HISTORY, INK, MUTED, OTHER_BARS, RED
 from compevo_core.report.tables import (
     MISSING,
     Row,
@@ -204,9 +216,7 @@ MOST_ENTITIES = 12
 MOST_LINES = 6  # no more lines of reliability than this can be distinguished
 # The market's clock has no daylight saving, and readers of demand expect its day.
 NEM_TIME = timezone(timedelta(hours=10), "UTC+10")
-HIGHLIGHTED_METHOD = "compevo"
-MEMBERS = "members"
-"""The short table's name of the preset whose members forecast without a language model."""
+MEMBERS = "members"  # in the short table, the preset whose members use no language model
 
 
 def headline_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
@@ -244,7 +254,7 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
 
     # CompEvo is always shown, and so is the naive forecast: without it, errors a few percent apart
     # could be large or small.
-    others = [row for row in ranked if row["method"] not in (HIGHLIGHTED_METHOD, NAIVE)]
+    others = [row for row in ranked if row["method"] not in (COMPEVO, NAIVE)]
     room = max(MOST_SHORT_ROWS - (len(ranked) - len(others)), 0)
     records = [row for row in ranked if row not in others[room:]]
     counts = list_columns(records, {"Windows": _COUNTS["Windows"], **_SEEDS})
@@ -298,7 +308,7 @@ def _build_table(
     caption = ": ".join(filter(None, (name_records(records), title)))
     labels = Column(first, label_methods(records))
     columns = [labels, *(metric_column(records, metric) for metric in metrics), *others]
-    highlighted = {i for i, row in enumerate(records) if row["method"] == HIGHLIGHTED_METHOD}
+    highlighted = {i for i, row in enumerate(records) if row["method"] == COMPEVO}
     return build_table(columns, caption=caption, highlighted=highlighted, **layout)
 
 
@@ -327,7 +337,7 @@ def region_table(
     return build_table(
         columns,
         caption=f"{name_records(chosen.to_dicts())}: {label} by region",
-        highlighted={i for i, method in enumerate(methods) if method == HIGHLIGHTED_METHOD},
+        highlighted={i for i, method in enumerate(methods) if method == COMPEVO},
     )
 
 
@@ -463,38 +473,35 @@ def show_ablation(rows: pl.DataFrame, dataset: str) -> Picture:
 
 
 def _show_bars(rows: pl.DataFrame, name: str, kind: str) -> Picture:
+    """Return the MAE of each method, best on top, with its range over seeds."""
     alt = f"Bar chart of the pooled MAE by {kind} for {name}; the table above has the numbers."
     records = average_over_seeds(rows).drop_nulls("mae").sort("mae").to_dicts()
-    plot = Plot(partial(_fill_bars, records), alt, (6.4, 0.75 + 0.28 * max(len(records), 1)))
-    return Picture([plot], caption=f"{name}: pooled MAE by {kind}")
 
-
-def _fill_bars(records: Sequence[Row], axis: Axes) -> None:
-    """Draw the MAE of each record, best on top, with its range over seeds."""
-    places = list(range(len(records)))
-    errors = [row["mae"] for row in records]
-
-    is_compevo = [row["method"] == HIGHLIGHTED_METHOD for row in records]
-    axis.barh(places, errors, color=[ACCENT if is_ours else OTHER_BARS for is_ours in is_compevo])
-    if any(row["seeds"] > 1 for row in records):
-        below = [row["mae"] - row["mae_low"] for row in records]
-        above = [row["mae_high"] - row["mae"] for row in records]
-        whiskers: Style = {"fmt": "none", "ecolor": INK, "elinewidth": 1, "capsize": 3}
-        axis.errorbar(errors, places, xerr=[below, above], **whiskers)
-    for place, row in zip(places, records, strict=True):
+    def fill(axis: Axes) -> None:
+        places, errors = range(len(records)), [row["mae"] for row in records]
+        is_ours = [row["method"] == COMPEVO for row in records]
+        axis.barh(places, errors, color=[ACCENT if ours else OTHER_BARS for ours in is_ours])
+        if any(row["seeds"] > 1 for row in records):
+            below = [row["mae"] - row["mae_low"] for row in records]
+            above = [row["mae_high"] - row["mae"] for row in records]
+            whiskers: Style = {"fmt": "none", "ecolor": INK, "elinewidth": 1, "capsize": 3}
+            axis.errorbar(errors, places, xerr=[below, above], **whiskers)
         # Anchored at the end of the whisker, not the bar, so that neither hides the number.
         offset: Style = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
-        end = (row["mae_high"], place)
-        axis.annotate(format_number(row["mae"]), end, color=INK, fontsize=9, **offset)
+        for place, row in enumerate(records):
+            end = (row["mae_high"], place)
+            axis.annotate(format_number(row["mae"]), end, color=INK, fontsize=9, **offset)
 
-    axis.set_yticks(places, label_methods(records))
-    axis.invert_yaxis()
-    # Room for the numbers to the right of the longest bar; bars start at zero to be comparable.
-    axis.margins(x=0.12)
-    axis.set_xlim(left=0)
-    axis.grid(visible=False, axis="y")
-    unit = common_unit(records)
-    axis.set_xlabel(f"MAE, {unit}" if unit else "MAE")
+        axis.set_yticks(places, label_methods(records))
+        axis.invert_yaxis()
+        # Room for the numbers to the right of the longest bar; bars start at zero to be comparable.
+        axis.margins(x=0.12)
+        axis.set_xlim(left=0)
+        axis.grid(visible=False, axis="y")
+        axis.set_xlabel(", ".join(filter(None, ("MAE", common_unit(records)))))
+
+    plot = Plot(fill, alt, (6.4, 0.75 + 0.28 * max(len(records), 1)))
+    return Picture([plot], caption=f"{name}: pooled MAE by {kind}")
 
 
 def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
@@ -544,8 +551,8 @@ def show_panel(panel: ForecastPanel) -> Picture:
         Line(past, panel.history, {"color": HISTORY, "linewidth": 1.3, "label": "history"}),
         Line(ahead, truth, {"color": INK, "linewidth": 2.4, "label": "actual values"}),
     ]
-    for method in sorted(panel.forecasts, key=lambda name: name == HIGHLIGHTED_METHOD):
-        dash: Style = {} if method == HIGHLIGHTED_METHOD else {"linestyle": (0, (4, 2))}
+    for method in sorted(panel.forecasts, key=lambda name: name == COMPEVO):
+        dash: Style = {} if method == COMPEVO else {"linestyle": (0, (4, 2))}
         lines.append(Line(ahead, panel.forecasts[method], method_style(method) | dash))
 
     start = f"{origin:%d %b %Y, %H:%M} {zone.tzname(None)}"
@@ -559,9 +566,363 @@ def show_panel(panel: ForecastPanel) -> Picture:
         # The models knew nothing to the right of the line.
         axis.axvline(ahead[0], color=HISTORY, linewidth=1.0)
         axis.axvspan(ahead[0], ahead[-1], color=GRID, alpha=0.25, linewidth=0)
-        set_clock(axis, zone)
+        # The time of day; the caption names the year. matplotlib.dates is not annotated.
+        locator = AutoDateLocator(tz=zone, minticks=4, maxticks=7)  # type: ignore[no-untyped-call]
+        axis.xaxis.set_major_locator(locator)
+        formatter = ConciseDateFormatter(locator, tz=zone, show_offset=False)  # type: ignore[no-untyped-call]
+        axis.xaxis.set_major_formatter(formatter)
 
     look: Style = {"size": (5.2, 2.8), "y_label": panel.unit, "legend_columns": 5}
     plot = plot_lines(lines, alt, finish=mark_origin, **look)
     scope = scope_name(panel.dataset, panel.subset, synthetic=panel.synthetic)
     return Picture([plot], caption=f"{panel.entity}, from {start}. {scope}.")
+
+
+#: Relative difference of two MAE below which they count as equal: half of the last printed digit.
+TIE = 0.0005
+#: Scored from the population's run: those of another configuration are no rivals of this one.
+_PARTS = ("compevo-equal", "compevo-prior")
+#: The first rivals of CompEvo, in this order; networks and others follow by name.
+RIVALS = (
+    *_PARTS,
+    "prior",
+    "persistence",
+    "weekly",
+    *(name + end for name in RECALIBRATED_BASELINES for end in ("", RECALIBRATED)),
+    "published",
+    "published-error-ridge",
+    "published-error-gbm",
+    "own-weather-ridge",
+    "own-weather-gbm",
+    "sa",
+    "mael",
+    "mae-gpt",
+    "mad-rl",
+)
+
+OF_PRIOR: Mapping[str, str] = read_declared("notes")["prior"]
+
+
+class Rival(NamedTuple):
+    """One method that CompEvo is compared with in a scope."""
+
+    row: Row  # its errors
+    mae: float  # the error of CompEvo
+    test: Row | None  # comparison by window; None if there is none
+    is_prior: bool  # whether it is the prior that CompEvo started from
+
+    @property
+    def difference(self) -> float:
+        """Error of CompEvo relative to the rival's, minus one."""
+        # A rival without any error gives no scale: every error of ours is then 100 % worse.
+        mae = self.row["mae"]
+        return (self.mae - mae) / mae if mae else float(self.mae > 0)
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether CompEvo's error is lower, regardless of any comparison by window."""
+        return self.difference <= -TIE
+
+    def describe(self) -> str:
+        """Return both errors in words, and the difference with its interval if there is one."""
+        mae = format_with_unit(self.mae, self.row["unit"])
+        other = f"{method_name(self.row['method'])} {format_number(self.row['mae'])}"
+        windows = f"{self.row['n_windows']:,} windows"
+        difference = _tell_difference(self.test, 1) if self.test else ""
+        return f"MAE {mae} over {windows}, {other}{difference}"
+
+    @property
+    def outcome(self) -> str:
+        """How CompEvo did: better, worse, unclear or equal; lower or higher if there is no test.
+
+        A difference may be chance if its interval includes zero or there were too few days.
+        """
+        if abs(self.difference) < TIE:
+            return "equal"
+        if self.test is None:
+            return "lower" if self.difference < 0 else "higher"
+        # The mean over points may have another sign than the interval of means over windows.
+        if find_side(self.test) * self.difference <= 0:
+            return "unclear"
+        return "better" if self.difference < 0 else "worse"
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Bounds of the difference, relative to the rival's error; None without an interval."""
+        if self.test is None or self.test["interval_low"] is None or not self.row["mae"]:
+            return None
+        low, high = (self.test[f"interval_{end}"] / self.row["mae"] for end in ("low", "high"))
+        return low, high
+
+
+class ResultSummary(NamedTuple):
+    """All comparisons of one configuration of CompEvo in one data set and subset."""
+
+    name: str
+    configuration: str  # its name if the scope has several, otherwise empty
+    summary: str
+    rivals: Sequence[Rival]
+
+    @property
+    def best(self) -> Rival | None:
+        """The method of least error that is no part of CompEvo; None if there is none."""
+        others = [rival for rival in self.rivals if rival.row["method"] not in _PARTS]
+        return min(others, key=lambda rival: float(rival.row["mae"]), default=None)
+
+    @property
+    def scope(self) -> str:
+        """Name of the data set and subset, and of the configuration."""
+        return f"{self.name}, {self.configuration}" if self.configuration else self.name
+
+
+def summarize_results(inputs: ReportInputs) -> list[ResultSummary]:
+    """Summarize each configuration of CompEvo in each scope in which it was scored."""
+    return [
+        summary
+        for dataset, subset in list_scopes(select_pooled(inputs.rows))
+        for summary in summarize_scope(inputs, dataset, subset)
+    ]
+
+
+def summarize_scope(inputs: ReportInputs, dataset: str, subset: str) -> Iterator[ResultSummary]:
+    """Yield one summary for each configuration of CompEvo in one data set and subset."""
+    rows = select_methods(inputs.rows, dataset, subset)
+    records = average_over_seeds(rows).drop_nulls("mae").to_dicts()
+    populations = [row for row in records if row["method"] == COMPEVO]
+
+    # Each configuration has its own summary: a mean over them would describe none.
+    for row in populations:
+        rivals = find_rivals(inputs, row, records)
+        configuration = f"configuration {shorten_hash(row['config_hash'])}"
+        yield ResultSummary(
+            name=name_records(records),
+            configuration=configuration if len(populations) > 1 else "",
+            summary=_summarize(row, rivals, prior=inputs.prior_of(row["config_hash"])),
+            rivals=rivals,
+        )
+
+
+def find_rivals(inputs: ReportInputs, population: Row, records: Sequence[Row]) -> list[Rival]:
+    """Return the rivals of one configuration of CompEvo, in the order of the list.
+
+    ``population`` is its row and ``records`` all rows of its scope, each the mean over seeds.
+    """
+    # For a method with several budgets the largest: later entries replace earlier ones.
+    by_budget = sorted(records, key=lambda row: rank_budget(row["budget"]), reverse=True)
+    rivals = {
+        row["method"]: row
+        for row in by_budget
+        if row["method"] not in (COMPEVO, *_PARTS)
+        or (row["method"] in _PARTS and row["seedless_hash"] == population["seedless_hash"])
+    }
+    # The run's own row of its prior shows where the agents started. Without it, the prior is scored
+    # under its method's name, or as "prior" if it was scored separately.
+    priors = {"compevo-prior"}
+    if "compevo-prior" not in rivals:
+        priors = {"prior", inputs.prior_of(population["config_hash"])}
+
+    # Paired tests name no configuration, and used a model that was not refitted.
+    plain = [row for row in records if row["method"] == COMPEVO and not row["refit"]]
+    tests = {}
+    if not population["refit"] and len(plain) == 1:
+        scope = population["dataset"], population["subset"]
+        tests = inputs.find_tests(*scope, COMPEVO, budget=population["budget"])
+    # Without an interval and a number of blocks a test shows nothing about the difference.
+    known = {
+        method: test
+        for method, test in tests.items()
+        if test["interval_low"] is not None or test["n_blocks"] is not None
+    }
+    order = {method: place for place, method in enumerate(RIVALS)}
+    return [
+        Rival(rivals[method], population["mae"], known.get(method), method in priors)
+        for method in sorted(rivals, key=lambda name: (order.get(name, len(order)), name))
+    ]
+
+
+def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
+    error = (
+        f"MAE {format_with_unit(population['mae'], population['unit'])} over "
+        f"{population['n_windows']:,} windows"
+    )
+    if not rivals:
+        return f"{error}; no other method was scored here."
+
+    if population["seeds"] == 1:
+        error += " (one training; the variation between trainings is unknown)"
+
+    # Neither ties nor errors of the population's own parts count as wins.
+    others = [rival for rival in rivals if rival.row["method"] not in _PARTS]
+    beaten = sum(rival.is_beaten for rival in others)
+    text = f"{error}; a lower error than {beaten} of {len(others)} other methods"
+    # An error by itself does not show whether other days would have given the same order.
+    if beaten and any(rival.test for rival in others):
+        text += f"; significant for {sum(rival.outcome == 'better' for rival in others)} of them"
+
+    # Without its configuration the prior is unknown, and nothing is claimed about it.
+    priors = [rival for rival in rivals if rival.is_prior]
+    if prior == "none":
+        return f"{text}. {OF_PRIOR['without']}"
+    return f"{text}. {_judge_prior(priors, population['unit'])}" if priors else f"{text}."
+
+
+def _judge_prior(priors: Sequence[Rival], unit: str) -> str:
+    """Return what the rows, and the paired test if there is one, show about the prior."""
+    if not all(rival.is_beaten for rival in priors):
+        return OF_PRIOR["no_better"]
+    tests = [rival.test for rival in priors if rival.test]
+    if len(tests) != 1:
+        return OF_PRIOR["lower"]
+
+    (test,) = tests
+    if test["interval_low"] is None:
+        return OF_PRIOR["too_few_days"].format(n=test["n_blocks"])
+    if find_side(test) < 0:
+        return OF_PRIOR["improves"]
+    ends = (format_with_unit(test[f"interval_{end}"], unit) for end in ("low", "high"))
+    return OF_PRIOR["not_significant"].format(bounds=" and ".join(ends))
+
+
+def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
+    """Say in how many comparisons CompEvo was better or worse, also than its prior."""
+    if not summaries:
+        return "No scored forecast of CompEvo is among the rows."
+    outcomes = Counter(rival.outcome for result in summaries for rival in result.rivals)
+    better, worse, total = outcomes["better"], outcomes["worse"], outcomes.total()
+    text = (
+        f"{_tell_wins(summaries)}Of {total:,} comparisons CompEvo is better in {better:,} and "
+        f"worse in {worse:,}; {total - better - worse:,} are not decided"
+    )
+    priors = [rival for result in summaries for rival in result.rivals if rival.is_prior]
+    if not priors:
+        return f"{text}."
+    improved = sum(rival.outcome == "better" for rival in priors)
+    return f"{text}. It improves on its own prior in {improved} of {len(priors)}."
+
+
+def _tell_wins(summaries: Sequence[ResultSummary]) -> str:
+    """Say where CompEvo beats the best other method, and by how much in the largest set.
+
+    Empty if it does so nowhere.
+    """
+    wins = [(each.best, each.name) for each in summaries if each.best]
+    wins = [(rival, name) for rival, name in wins if rival.outcome == "better"]
+    if not wins:
+        return ""
+    best, name = max(wins, key=lambda win: int(win[0].row["n_windows"]))
+    return (
+        f"CompEvo is better than the best other method in {len(wins)} of {len(summaries)} sets of "
+        f"windows; {name}: {best.describe()}. "
+    )
+
+
+def show_verdicts(summaries: Sequence[ResultSummary]) -> Picture:
+    """Return the differences from each rival with their intervals, one plot per test set."""
+    plots = []
+    for summary in summaries:
+        outcomes = Counter(rival.outcome for rival in summary.rivals)
+        counts = join_items([f"{name} for {n}" for name, n in outcomes.items()])
+        alt = f"Difference of CompEvo's error to each method's in percent for {summary.scope}: "
+        size = (5.2, 1.0 + 0.2 * len(summary.rivals))
+        if summary.rivals:
+            plots.append(Plot(partial(_fill_verdicts, summary), f"{alt}{counts}.", size))
+    return Picture(plots, columns=2)
+
+
+def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:
+    rivals = summary.rivals
+    for place, rival in enumerate(rivals):
+        colour = {"better": GREEN, "worse": RED}.get(rival.outcome, MUTED)
+        # Without a comparison by window the mark is hollow: a mean shows nothing about chance.
+        fill = "white" if rival.test is None else colour
+        axis.plot(100 * rival.difference, place, "o", color=colour, markerfacecolor=fill, zorder=3)
+        if rival.bounds is not None:
+            axis.plot([100 * end for end in rival.bounds], [place, place], color=colour)
+
+    axis.axvline(0.0, color=INK, linewidth=0.8)
+    axis.set_yticks(range(len(rivals)), [method_name(rival.row["method"]) for rival in rivals])
+    axis.invert_yaxis()
+    axis.grid(visible=False, axis="y")
+
+    # Small and large differences on one axis: linear up to 5 %, then logarithmic.
+    axis.set_xscale("symlog", linthresh=5)
+    axis.margins(x=0.08)
+    axis.xaxis.set_major_locator(FixedLocator([-50, -10, 0, 10, 50]))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
+    axis.set_xlabel("error of CompEvo against it, %")
+    with mpl.rc_context(THEME):
+        title = textwrap.fill(summary.scope, 54)
+        get_figure(axis).suptitle(title, x=0.01, ha="left", fontsize=10.5, weight="bold")
+
+
+def describe_errors(inputs: ReportInputs, dataset: str, subset: str) -> str:
+    """Say the error of CompEvo, of the best other method and of one agent in one scope.
+
+    Empty if CompEvo has no rows there.
+    """
+    result = next(summarize_scope(inputs, dataset, subset), None)
+    if result is None or result.best is None:
+        return ""
+    parts = [result.best.describe()]
+    ablation = select_scope(select_pooled(inputs.rows, ablation=True), dataset, subset)
+    errors = ablation.filter(method=ALL_TRIALS)["mae"].to_list()
+    test = inputs.find_tests(dataset, subset, FULL_METHOD, side="b").get(ALL_TRIALS)
+    if errors:
+        # Tests of changes compare the change minus the full method.
+        parts.append(
+            f"one agent with as many trials {format_number(errors[0])}"
+            + (_tell_difference(test, -1) if test else "")
+        )
+    return "; ".join(parts)
+
+
+def _tell_difference(test: Row, sign: int) -> str:
+    """Return what a paired test shows about CompEvo minus the other method."""
+    if test["interval_low"] is None:
+        return ""
+    low, high = sorted(sign * test[f"interval_{end}"] for end in ("low", "high"))
+    values = [sign * test["mean_difference"], low, high]
+    # As many decimals as the largest needs for three digits.
+    decimals = max(0, choose_decimals(values) - 1)
+    difference, low, high = (f"{value:z,.{decimals}f}" for value in values)
+    return f" (difference {difference}, 95 % {low} to {high})"
+
+
+def name_leaders(tables: Sequence[Table]) -> str:
+    """Say which method has the lowest error; each table has the best method first."""
+    leaders = Counter(table.rows[0][0] for table in tables if table.rows)
+    if not leaders:
+        return "Comparisons of methods by window."
+    own_name, parts = method_name(COMPEVO), set(map(method_name, _PARTS))
+    own_count = sum(
+        n for name, n in leaders.items() if name.startswith(own_name) and name not in parts
+    )
+    (most, count), *_ = leaders.most_common(1)
+    text = f"CompEvo has the lowest error in {own_count} of {leaders.total()} test sets"
+    return f"{text}." if own_count == count else f"{text}; most often it is {most} ({count})."
+
+
+def describe_bands(rows: pl.DataFrame, scopes: Sequence[tuple[str, str]]) -> str:
+    """Say what share of the truths CompEvo's 80 % band held."""
+    highlighted = select_pooled(rows).filter(method=COMPEVO)
+    held = [select_scope(highlighted, *scope)["coverage_80"].mean() for scope in scopes]
+    shares = sorted(share for share in held if isinstance(share, float))
+    if not shares:
+        return "How many values the bands of each method held."
+    low, high = format_percent(shares[0]), format_percent(shares[-1])
+    text = low if len(shares) == 1 else f"{low} to {high}"
+    return f"CompEvo's 80 % band holds {text} of the actual values, over {len(shares)} test sets."
+
+
+def count_near(panels: Sequence[ForecastPanel]) -> str:
+    """Say in how many of the shown windows CompEvo was closest."""
+    nearest = 0
+    for panel in panels:
+        truth = np.array(panel.truth, dtype=float)
+        errors = {
+            name: float(np.nanmean(np.abs(np.array(values) - truth)))
+            for name, values in panel.forecasts.items()
+        }
+        nearest += min(errors, key=lambda name: errors[name]) == COMPEVO
+    return f"CompEvo is closest to the actual values in {nearest} of {len(panels)} windows shown."

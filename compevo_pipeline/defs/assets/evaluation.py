@@ -52,7 +52,7 @@ POPULATION_CODE = (
     *("compevo_core/lm", "compevo_core/lora"),
     "compevo_core/data/quantiles.py",
 )
-AUDIT_CODE = ("compevo_core/paper/news_audit.py", "compevo_core/paper/news_changes.py")
+AUDIT_CODE = ("compevo_core/paper/news_audit.py", "compevo_core/paper/changes.py")
 
 NewsAudit = Callable[..., None]
 """Measures what news adds to the forecasts of a run: ``paper.assets.audit_news``."""

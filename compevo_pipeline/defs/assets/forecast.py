@@ -5,7 +5,8 @@ does not: how a day is forecast (``work.next_day``), scores (``compevo_core.eval
 (``defs.asset_checks``).
 
 A partition is the day that the forecast begins with: 48 half-hours are that day, 48 days it and the
-47 after it; where windows begin several times a day, ``at`` names another time than midnight. A
+47 after it; where windows begin several times a day, ``at`` names another time than midnight. Of a
+family of blocks the partitions are the blocks, and a launch names the day. A
 forecast that was issued is never changed; a day that is filled in later from the
 same data gives the same forecast. Scores have no partitions: every run scores all days that are
 over by then, and scores again where the truth was revised.
@@ -35,7 +36,9 @@ from compevo_core.forecast.issued import (
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.definition import (
+    BLOCKS_POOL,
     GPU_POOL,
+    Blocks,
     LaunchConfig,
     define_asset,
     define_by_dataset,
@@ -100,25 +103,32 @@ class NextDayConfig(LaunchConfig):
         return NewsRule(limit=timedelta(hours=self.news_limit_hours), action=self.stale_news)
 
 
-def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
+class BlockDayConfig(NextDayConfig):
+    """The same for a block of series, whose partition is no day."""
+
+    day: str = Field(default="", pattern=r"^(\d{4}-\d\d-\d\d)?$")
+    """day to forecast; the newest that can be forecast unless given"""
+
+
+def build_next_day_asset(declared: RegisteredDataset, blocks: Blocks = None) -> dg.AssetsDefinition:
     """Return the asset of one data set's forecasts."""
-    dataset, spec = declared.name, declared.spec
+    name, spec = declared.name, declared.spec
     days = spec.horizon / timedelta(days=1)
     span = "a day" if days == 1 else f"{days:g} days"
 
     @define_asset(
-        keys.next_day_key(dataset),
-        deps=[keys.model_key(dataset), keys.windows_key(dataset), keys.NEWS_EMBEDDINGS],
-        partitions_def=keys.make_target_days(spec),
+        keys.next_day_key(name),
+        deps=[keys.model_key(name), keys.windows_key(name), keys.NEWS_EMBEDDINGS],
+        partitions_def=blocks or keys.make_target_days(spec),
         description=(
-            f"Forecast of {dataset} for {span}, issued from what was known before: "
+            f"Forecast of {name} for {span}, issued from what was known before: "
             "values by series, members, weights, news; sealed, and never changed."
         ),
         kinds={"pytorch", "parquet"},
         code=NEXT_DAY_CODE,
-        pool=GPU_POOL,
-        dataset=dataset,
-        config=NextDayConfig,
+        pool=BLOCKS_POOL if blocks else GPU_POOL,
+        dataset=name,
+        config=BlockDayConfig if blocks else NextDayConfig,
         freshness_policy=make_freshness(declared.night),
         output_required=False,
     )
@@ -126,16 +136,18 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]  # Dagster refuses a parameter
         with translate_errors(retry=False):
-            config = NextDayConfig.read(context)
+            config = (BlockDayConfig if blocks else NextDayConfig).read(context)
             if not context.has_partition_key:
                 raise ConfigError(
                     "no day to forecast: launch a partition, such as --partition 2026-03-31"
                 )
+            dataset = context.partition_key if blocks else name
+            day = config.day if isinstance(config, BlockDayConfig) else context.partition_key
             try:
                 day_forecast = forecast_day(
                     workspace,
                     dataset,
-                    config.find_start(context.partition_key),
+                    config.find_start(day) if day else None,
                     config.known_to,
                     log=context.log,
                     news_rule=config.news_rule,
@@ -147,7 +159,7 @@ def build_next_day_asset(declared: RegisteredDataset) -> dg.AssetsDefinition:
                 context.log.info(f"the forecast waits: {error}")
                 return
             for note in day_forecast.notes:
-                context.log.warning(f"{dataset}, {context.partition_key}: {note}")
+                context.log.warning(f"{dataset}, {day_forecast.forecast.origin.date()}: {note}")
         yield describe_forecast(workspace, day_forecast)
 
     return _next_day

@@ -41,6 +41,7 @@ from compevo_pipeline.defs.asset_keys import (
 from compevo_pipeline.defs.definition import (
     DAILY_REFRESH,
     DUCKDB_POOL,
+    Blocks,
     LaunchConfig,
     define_asset,
     to_dagster,
@@ -104,8 +105,9 @@ def _read_day(text: str | None, name: str) -> datetime | None:
 
 
 def _define_ingest(
-    dataset: str,
+    name: str,
     own_feeds: Sequence[Feed],
+    blocks: Blocks = None,
     **arguments: Any,  # noqa: ANN401 - of define_asset
 ) -> dg.AssetsDefinition:
     """Return the asset that reads the feeds of a launch, and stores what they give."""
@@ -121,15 +123,17 @@ def _define_ingest(
         gaps"""
 
     @define_asset(
-        stored_key(dataset),
+        stored_key(name),
         freshness_policy=DAILY_REFRESH,
-        dataset="" if dataset == NEWS else dataset,
+        dataset="" if name == NEWS else name,
         config=IngestConfig,
+        partitions_def=blocks,
         **arguments,
     )
     def _ingest(
         context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
     ) -> dg.MaterializeResult[Any]:
+        dataset = context.partition_key if blocks else name
         # A file on disk does not mend itself: only a live source is worth another try.
         is_live = workspace.data_mode is Mode.LIVE
         is_refresh = context.run.tags.get("compevo/job") == "refresh"
@@ -142,7 +146,8 @@ def _define_ingest(
         with translate_errors(attempt=context.retry_number, retry=is_live):
             config = IngestConfig.read(context)
             mode = workspace.data_mode
-            there = [feed for feed in own_feeds if feed.exists_in(mode)]
+            feeds = workspace.registry[dataset].feeds if blocks else own_feeds
+            there = [feed for feed in feeds if feed.exists_in(mode)]
             selected = [feed for feed in there if not config.feeds or feed.name in config.feeds]
             # Some sources have no endpoint that a program may call, so live mode lacks them.
             if not selected:
@@ -213,7 +218,7 @@ _DRAWN_VALUES = 336  # a week of half-hours, two weeks of hours, most of a year 
 
 
 def build_series_asset(
-    declared: RegisteredDataset, own_feeds: Sequence[Feed]
+    declared: RegisteredDataset, own_feeds: Sequence[Feed], blocks: Blocks = None
 ) -> dg.AssetsDefinition:
     """Return the series asset of one data set; a launch chooses from its feeds."""
     dataset = declared.name
@@ -222,6 +227,7 @@ def build_series_asset(
     return _define_ingest(
         dataset,
         own_feeds,
+        blocks,
         description=escape_markdown(declared.description),
         kinds={"polars", "parquet"},
         code=SERIES_CODE,

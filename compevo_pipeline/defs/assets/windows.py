@@ -58,8 +58,10 @@ def build_windows_asset(
     config = WindowConfig.read(context)
     folder = workspace.layout.windows(dataset)
     # What was cut from the same things, and what the UI showed of it then.
-    before = context.instance.get_latest_materialization_event(context.asset_key)
-    shown = before.asset_materialization if before else None
+    block = [dataset] if workspace.registry[dataset].family else None
+    of_windows = dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=block)
+    before = context.instance.fetch_materializations(of_windows, limit=1).records
+    shown = before[0].asset_materialization if before else None
     if shown and are_current(workspace, dataset, config.news_cutoff):
         context.log.info(f"windows of {dataset}: nothing that they are cut from has changed")
         return dg.MaterializeResult(

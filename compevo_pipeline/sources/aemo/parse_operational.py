@@ -109,10 +109,7 @@ def parse_operational(*raws: RawFile) -> pl.DataFrame:
             days[0],
             series_id=pl.concat_str(pl.lit("AEMO/"), measure, pl.lit("/"), pl.col("region")),
             variable=pl.when(is_actual).then(variables[0]).otherwise(variables[1]),
-            start_utc=pl.col("start_utc"),
-            value=pl.col("value"),
             unit=nem.DEMAND_UNIT,
-            flag=tables.flag_missing(pl.col("value")),
         )
         frames.append(series)
     return pl.concat(frames)
@@ -206,17 +203,11 @@ def _read_issues(
 
 def _stack_rows(frames: Sequence[pl.DataFrame], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """Return the rows with a value in the columns of a schema."""
-    return pl.concat(
-        [
-            pl.DataFrame(schema=schema),
-            *(
-                frame.drop_nulls("value")
-                .with_columns(source=tables.SOURCE)
-                .select(pl.col(name).cast(kind) for name, kind in schema.items())
-                for frame in frames
-            ),
-        ]
-    )
+    rows = [pl.DataFrame(schema=schema)]
+    for frame in frames:
+        known = frame.drop_nulls("value").with_columns(source=tables.SOURCE)
+        rows.append(known.select(pl.col(name).cast(kind) for name, kind in schema.items()))
+    return pl.concat(rows)
 
 
 def _read_day(raw: RawFile, part: str, kind: type[_Demand] | type[_Solar]) -> pl.DataFrame:

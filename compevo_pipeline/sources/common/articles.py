@@ -8,19 +8,16 @@ counted.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import polars as pl
 
 from compevo_core.data.news import availability_expr, derive_article_id, validate_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.errors import SchemaDrift, SourceTransient
+from compevo_core.errors import SourceTransient
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import clean_text
-
-MAX_UNREADABLE_SHARE = 0.1
-"""Share of unreadable records in one file above which the file, not the record, is at fault."""
 
 MAX_ADDRESS_CHARACTERS = 4096  # longer addresses are unreadable records
 
@@ -29,44 +26,34 @@ class EmptyNewsAnswer(SourceTransient):
     """A news answer without a single record: a rate limit or a failure, not the absence of news."""
 
 
-LOSSES = (
-    *("empty answers", "records", "without a title"),
-    *("unreadable", "repairs", "bytes replaced"),
-)
+LOSSES = ("empty answers", "records", "without a title", "unreadable", "repairs", "bytes replaced")
 """What is counted of every publisher's news files beyond ``files`` and ``articles``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewsRecord:
+class NewsRecord(NamedTuple):
     """One article as a publisher lists it; at least one of the two times is known."""
 
     url: str
     title: str
+    published_at: datetime | None
+    seen_at: datetime | None
     body: str = ""
     domain: str = ""
     language: str = ""
     country: str | None = None
-    published_at: datetime | None
-    seen_at: datetime | None
 
 
 def build_article_frame(
     records: Sequence[NewsRecord], raw: RawFile, fetched_at: datetime
 ) -> pl.DataFrame:
     """Build a valid article frame, each ``article_id`` once (the version available first)."""
+    # All news enters here, so no text is stored uncleaned; an address stays as it is.
     rows = [
         {
-            "article_id": derive_article_id(record.url),
-            "url": record.url,
-            # All news enters here, so nothing that is stored goes without it.
-            "title": clean_text(record.title),
-            "body": clean_text(record.body),
-            "domain": clean_text(record.domain),
-            "language": clean_text(record.language),
-            "country": None if record.country is None else clean_text(record.country),
-            "published_at": record.published_at,
-            "seen_at": record.seen_at,
+            name: clean_text(cell) if isinstance(cell, str) and name != "url" else cell
+            for name, cell in record._asdict().items()
         }
+        | {"article_id": derive_article_id(record.url)}
         for record in records
     ]
     computed = {
@@ -99,14 +86,3 @@ def is_web_address(url: object) -> bool:
     except ValueError:
         return False
     return True
-
-
-def raise_if_unreadable(lines: Sequence[int], total: int, name: str, expected: str) -> None:
-    """Raise :class:`SchemaDrift` where more of a file's records than a share are unreadable."""
-    # A few bad records are the publisher's; many mean that this parser no longer fits.
-    if lines and len(lines) > MAX_UNREADABLE_SHARE * total:
-        raise SchemaDrift(
-            f"{name}, line {lines[0]}: not {expected}; {len(lines)} of {total} records are "
-            "unreadable, so the format changed or the file is cut: fetch it again, then compare "
-            "with the publisher's documentation"
-        )

@@ -135,25 +135,20 @@ def read_archive_file(
     )
 
 
-def wrap_sample(source: str, name: str, content: bytes) -> RawFile:
-    """Wrap synthetic bytes; the label of their rows starts with ``sample:``."""
-    return RawFile(
-        source=source,
-        name=name,
-        content=content,
-        url=f"sample:{source}/{name}",
-        fetched_at=SAMPLE_FETCHED_AT,  # not the clock: two runs must store equal rows
-        mode=Mode.SAMPLE,
-    )
-
-
 def read_sample_files(source: str) -> Iterator[RawFile]:
     """Yield the invented files of a product by name; none where the archive lacks the product."""
     with zipfile.ZipFile(SAMPLE_ARCHIVE) as bundle:
         for member in sorted(bundle.namelist()):
             folder, _, name = member.partition("/")
             if folder == source:
-                yield wrap_sample(source, name, bundle.read(member))
+                yield RawFile(
+                    source=source,
+                    name=name,
+                    content=bundle.read(member),
+                    url=f"sample:{member}",
+                    fetched_at=SAMPLE_FETCHED_AT,  # not the clock: two runs must store equal rows
+                    mode=Mode.SAMPLE,
+                )
 
 
 def read_planted() -> list[tuple[str, str, str]]:

@@ -73,12 +73,6 @@ _SHOWN_BYTES = 200
 _MAGIC = {".zip": b"PK", ".gz": b"\x1f\x8b"}
 _HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<script")
 _REDIRECTS = (301, 302, 303, 307, 308)
-_WRONG_ADDRESS = (
-    requests.exceptions.InvalidURL,
-    requests.exceptions.InvalidSchema,
-    requests.exceptions.MissingSchema,
-    requests.exceptions.InvalidHeader,
-)
 
 _Answer = TypeVar("_Answer")
 
@@ -505,7 +499,8 @@ def _translate(error: Exception, url: str) -> SourceError:
             f"{url}: the certificate was refused ({error}); certificates are always checked, "
             "so use another host"
         )
-    if isinstance(error, _WRONG_ADDRESS):
+    # What requests raises of an address or a header that it cannot send.
+    if isinstance(error, requests.RequestException) and isinstance(error, ValueError):
         return SourceRejected(f"{url}: {type(error).__name__}; correct the address")
 
     return SourceTransient(f"{url}: {type(error).__name__} ({error}); try again later")

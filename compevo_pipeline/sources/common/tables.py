@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from compevo_core.data.schemas import SERIES_SCHEMA, UTC_US
+from compevo_core.data.schemas import SERIES_SCHEMA
 from compevo_core.data.steps import MONTH, shift
 from compevo_core.errors import SchemaDrift
 from compevo_core.table import cells
@@ -32,6 +32,7 @@ LINE = cells.LINE  # column that holds a row's line number in its file, counted 
 # Columns of a table of files: the number of each row's file, its name, label and time
 FILE, NAME, SOURCE, _FETCHED = "_file", "_name", "_source", "_fetched_at"
 BLANK = ("",)  # the `missing` of `to_number` for publishers that leave a missing cell empty
+_START_UTC, _VALUE = pl.col("start_utc"), pl.col("value")
 _FIRST_YEAR = 1900
 PART_CHARACTERS = 16 * 2**20  # of a table that are split into cells at a time
 _SHOWN_CHARACTERS = 60
@@ -259,12 +260,15 @@ def build_series_frame(
     *,
     series_id: pl.Expr,
     variable: pl.Expr | str,
-    start_utc: pl.Expr,
-    value: pl.Expr,
     unit: pl.Expr | str,
-    flag: pl.Expr | str,
+    start_utc: pl.Expr = _START_UTC,
+    value: pl.Expr = _VALUE,
+    flag: pl.Expr | str | None = None,
 ) -> pl.DataFrame:
-    """Select the columns of ``SERIES_SCHEMA``; a text is a value here, not a column's name."""
+    """Select the columns of ``SERIES_SCHEMA``; a text is a value here, not a column's name.
+
+    Without a ``flag`` a null is missing and any other value observed.
+    """
     # In the order of SERIES_SCHEMA: frames of several files are stacked by position.
     columns = {
         "series_id": series_id,
@@ -272,7 +276,7 @@ def build_series_frame(
         "start_utc": start_utc,
         "value": value,
         "unit": unit,
-        "flag": flag,
+        "flag": flag_missing(value) if flag is None else flag,
         "source": raw.label,
         "fetched_at": pl.lit(raw.fetched_at),
     }
@@ -348,15 +352,6 @@ class Period:
 ReadPeriods = Callable[[RawFile], Sequence[Period]]
 """Returns the periods that a file's name states, all of which must hold; none if it states none."""
 
-_SCHEMA: dict[str, pl.DataType] = {
-    "source": pl.String(),
-    "first": UTC_US,
-    "end": UTC_US,
-    "entity": pl.String(),
-    "column": pl.String(),
-    "most_beyond": pl.Float64(),
-}
-
 
 def expect_month(year: int, month: int, zone: ZoneInfo, entity: str = "") -> Period:
     """Return the expected period of a month on a clock; ValueError if there is no such month."""
@@ -375,12 +370,11 @@ def check_periods(rows: pl.DataFrame, raws: Sequence[RawFile], read: ReadPeriods
 
     SchemaDrift names the first file with rows outside, one of them, and the remedy.
     """
-    expected = pl.DataFrame(
-        [{"source": raw.label} | asdict(period) for raw in raws for period in read(raw)],
-        schema=_SCHEMA,
-    )
-    by_column = expected.unique(maintain_order=True).partition_by("column", as_dict=True)
-    for (column,), of_column in by_column.items():
+    periods = [{"source": raw.label} | asdict(period) for raw in raws for period in read(raw)]
+    if not periods:
+        return rows
+    expected = pl.DataFrame(periods).unique(maintain_order=True)
+    for (column,), of_column in expected.partition_by("column", as_dict=True).items():
         # A name states when its forecasts were known; its series have no such time.
         if column in rows.columns:
             _validate_rows(rows, of_column, str(column))

@@ -32,7 +32,6 @@ from compevo_pipeline.sources.gdelt.parse import MAX_BULK_BYTES, parse_doc, rais
 from compevo_pipeline.sources.gdelt.source import (
     BULK_SOURCE,
     QUARTER_HOUR,
-    FetchLimits,
     read_queries,
 )
 
@@ -65,7 +64,6 @@ class _Refresh:
     """One refresh: what it knows, and what it has seen so far."""
 
     live: LiveContext
-    limits: FetchLimits
     requests_left: int
     bytes_left: int
     stored: set[str]
@@ -95,7 +93,6 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     entries = live.ledger.list_entries(BULK_SOURCE)
     refresh = _Refresh(
         live=live,
-        limits=limits,
         requests_left=limits.most_requests,
         bytes_left=limits.most_mb * _MEGABYTE,
         stored={entry.name for entry in entries if entry.state is EntryState.STORED},

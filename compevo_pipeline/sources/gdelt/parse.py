@@ -16,12 +16,13 @@ as available at the later of the two.
 import html
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import polars as pl
+from pydantic import BaseModel
 
 from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
 from compevo_pipeline.errors import Throttled
@@ -30,10 +31,11 @@ from compevo_pipeline.sources.common.articles import (
     NewsRecord,
     build_article_frame,
     is_web_address,
-    raise_if_unreadable,
 )
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import (
+    Moment,
+    check_document,
     decode_lossy,
     gunzip,
     parse_json,
@@ -42,8 +44,9 @@ from compevo_pipeline.sources.common.decode import (
 )
 
 GKG_COLUMNS = 27
-GKG_SUFFIXES = (".gkg.csv.zip", ".gkg.csv")
 GAL_SUFFIXES = (".gal.json.gz", ".gal.json")
+BULK_SUFFIXES = (*GAL_SUFFIXES, ".gkg.csv.zip", ".gkg.csv")
+MAX_UNREADABLE_SHARE = 0.1  # of a file's records; above it the file is at fault
 MAX_BULK_BYTES = 256 * 2**20
 """Largest accepted file, unpacked; a quarter hour of GKG is about 26 MB."""
 
@@ -81,16 +84,24 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class _Layout(NamedTuple):
-    """Keys of one spelling of an article list; ``country`` is "" where it is not GDELT's own."""
+    """Keys of one spelling of an article; ``country`` is "" where it is not GDELT's own."""
 
-    entries: str
     seen: str
     domain: str
     country: str
 
 
-_ARTICLE_LIST = _Layout("articles", "seendate", "domain", "sourcecountry")
-_STORED_POLL = _Layout("events", "timestamp", "source_name", "")
+_ARTICLE_LIST = _Layout("seendate", "domain", "sourcecountry")
+_STORED_POLL = _Layout("timestamp", "source_name", "")
+
+
+class _ArticleList(BaseModel):
+    articles: list[Any]
+
+
+class _StoredPoll(BaseModel):
+    events: list[Any]
+    fetched_at: Moment
 
 
 def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
@@ -127,38 +138,31 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     return _build_articles(rows, raw, fetched_at, expected, counts)
 
 
-def parse_gkg(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
-    """Parse a GKG file into ``ARTICLE_SCHEMA``; count rows without a title and leave them out."""
-    packed = raw.name.endswith(".zip")
-    content = unzip_only(raw.content, raw.name, MAX_BULK_BYTES) if packed else raw.content
-    return _parse_lines(raw, content, _read_gkg_row, "a GKG row")
+def parse_bulk(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
+    """Parse a file of one record a line, GKG or GAL, into ``ARTICLE_SCHEMA``, with counts.
 
-
-def parse_gal(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
-    """Parse a GAL file into ``ARTICLE_SCHEMA``.
-
-    ``seen_at`` is the file's timestamp, ``published_at`` the record's date.
+    Of GAL ``seen_at`` is the file's timestamp, ``published_at`` the record's date.
     """
-    packed = raw.name.endswith(".gz")
-    content = gunzip(raw.content, raw.name, MAX_BULK_BYTES) if packed else raw.content
-    return _parse_lines(raw, content, _read_gal_line, "a GAL article")
-
-
-def _parse_lines(
-    raw: RawFile,
-    content: bytes,
-    read: Callable[[str, datetime], tuple[NewsRecord | None, int]],
-    expected: str,
-) -> tuple[pl.DataFrame, Counter[str]]:
-    """Parse a file of one record a line; ``read`` returns a record and its number of repairs."""
-    file_time = read_file_time(raw.name)
+    content, file_time = raw.content, read_file_time(raw.name)
+    if raw.name.endswith(".zip"):
+        content = unzip_only(content, raw.name, MAX_BULK_BYTES)
+    elif raw.name.endswith(".gz"):
+        content = gunzip(content, raw.name, MAX_BULK_BYTES)
     text, replaced = decode_lossy(content)
-    # Not str.splitlines: titles hold vertical tabs and Unicode line separators.
-    lines = [(line, read(row, file_time)) for line, row in enumerate(text.split("\n"), 1) if row]
 
-    rows = [(line, record) for line, (record, _) in lines]
-    repairs = sum(count for _, (_, count) in lines)
-    counts = Counter({"repairs": repairs, "bytes replaced": replaced})
+    is_gal = raw.name.endswith(GAL_SUFFIXES)
+    counts = Counter({"repairs": 0, "bytes replaced": replaced})
+    rows: list[_Row] = []
+    # Not str.splitlines: titles hold vertical tabs and Unicode line separators.
+    for number, line in enumerate(text.split("\n"), 1):
+        if line:
+            record = (
+                _read_gal_line(line, file_time, counts)
+                if is_gal
+                else _read_gkg_row(line, file_time)
+            )
+            rows.append((number, record))
+    expected = "a GAL article" if is_gal else "a GKG row"
     return _build_articles(rows, raw, raw.fetched_at, expected, counts)
 
 
@@ -218,36 +222,16 @@ def _is_throttle_notice(head: str) -> bool:
 
 def _read_entries(document: object, raw: RawFile) -> tuple[list[Any], _Layout, datetime]:
     """Return the listed entries, their layout, and when they were fetched."""
-    if not isinstance(document, dict):
-        raise SchemaDrift(
-            f"{raw.name}, line 1: a JSON {type(document).__name__}, not an object with articles; "
-            "ask again"
-        )
-
     # A stored poll states its own fetch time; the archive was read much later.
-    if _STORED_POLL.entries in document:
-        layout = _STORED_POLL
-        fetched_at = _read_iso(document.get("fetched_at"))
-        if fetched_at is None:
-            raise SchemaDrift(
-                f"{raw.name}: fetched_at is {document.get('fetched_at')!r}, not a time with a "
-                "zone; the stored poll is damaged, copy it again"
-            )
-    elif document and _ARTICLE_LIST.entries not in document:
-        raise SchemaDrift(
-            f"{raw.name}, line 1: JSON with {sorted(document)[:6]} and no 'articles'; "
-            "check that the query sets mode=artlist"
-        )
+    if isinstance(document, dict) and "events" in document:
+        poll = check_document(document, raw.name, _StoredPoll)
+        entries, layout, fetched_at = poll.events, _STORED_POLL, poll.fetched_at.astimezone(UTC)
     else:
-        layout = _ARTICLE_LIST
-        fetched_at = raw.fetched_at
+        # GDELT answers {} where it has none.
+        known = {"articles": []} if document == {} else document
+        entries = check_document(known, raw.name, _ArticleList).articles
+        layout, fetched_at = _ARTICLE_LIST, raw.fetched_at
 
-    entries = document.get(layout.entries, [])
-    if not isinstance(entries, list):
-        raise SchemaDrift(
-            f"{raw.name}: {layout.entries!r} is a {type(entries).__name__}, not a list; "
-            "the format changed, extend the parser"
-        )
     if not entries:
         raise EmptyNewsAnswer(
             f"{raw.name}: an answer with no article; that is a rate limit or a failure, "
@@ -290,7 +274,13 @@ def _build_articles(
             "fetch the file again"
         )
     unreadable = [number for number, record in rows if record is None]
-    raise_if_unreadable(unreadable, len(rows), raw.name, expected)
+    # A few bad records are the publisher's; many mean that this parser no longer fits.
+    if len(unreadable) > MAX_UNREADABLE_SHARE * len(rows):
+        raise SchemaDrift(
+            f"{raw.name}, line {unreadable[0]}: not {expected}; {len(unreadable)} of {len(rows)} "
+            "records are unreadable, so the format changed or the file is cut: fetch it again, "
+            "then compare with the publisher's documentation"
+        )
 
     records = [record for _, record in rows if record is not None and record.title]
     frame = build_article_frame(records, raw, fetched_at)
@@ -306,22 +296,22 @@ def _build_articles(
     return frame, counts
 
 
-def _read_gkg_row(row: str, file_time: datetime) -> tuple[NewsRecord | None, int]:
+def _read_gkg_row(row: str, file_time: datetime) -> NewsRecord | None:
     """Return the article of a row; None where it is not the row of a web page."""
     cells = row.split("\t")
     if len(cells) < GKG_COLUMNS or cells[_COLLECTION] != _WEB_COLLECTION:
-        return None, 0
+        return None
     row_time = parse_utc(cells[_DATE], _STAMP) if is_web_address(cells[_ADDRESS]) else None
     match = _TITLE.search(cells[_EXTRAS])
     title = read_title(html.unescape(match[1]) if match else None)
     if row_time is None or title is None or abs(row_time - file_time) > _FARTHEST_ROW:
-        return None, 0
+        return None
 
     published = _PUBLISHED.search(cells[_EXTRAS])
     code = _SOURCE_LANGUAGE.search(cells[_TRANSLATION])
     # Only translated rows name the language they were translated from.
     language = code[1] if code else "eng"
-    record = NewsRecord(
+    return NewsRecord(
         url=cells[_ADDRESS],
         title=title,
         domain=cells[_SITE],
@@ -330,26 +320,25 @@ def _read_gkg_row(row: str, file_time: datetime) -> tuple[NewsRecord | None, int
         # A row stamped after its file, or before it: the later time is the safe one.
         seen_at=max(row_time, file_time),
     )
-    return record, 0
 
 
-def _read_gal_line(line: str, seen_at: datetime) -> tuple[NewsRecord | None, int]:
-    """Return the article of a line and the repairs of its JSON; None where it is no article."""
+def _read_gal_line(line: str, seen_at: datetime, counts: Counter[str]) -> NewsRecord | None:
+    """Return the article of a line, or None; count the repairs of its JSON."""
     try:
         # Lines of a JSON array that was written line by line end in a comma.
         entry, repairs = load_json(line.rstrip().rstrip(","), "a line")
     except SchemaDrift:
-        return None, 0
+        return None
     if not isinstance(entry, dict):
-        return None, 0
-    # GDELT's times are UTC where they name no zone.
-    published_at = _read_iso(entry.get("date"), UTC)
+        return None
+    counts["repairs"] += repairs
+    published_at = _read_iso(entry.get("date"))
     title = read_title(entry.get("title"))
     if published_at is None or title is None or not is_web_address(entry.get("url")):
-        return None, repairs
+        return None
 
     language = str(entry.get("lang") or "")
-    record = NewsRecord(
+    return NewsRecord(
         url=entry["url"],
         title=title,
         body=str(entry.get("desc") or ""),
@@ -358,16 +347,15 @@ def _read_gal_line(line: str, seen_at: datetime) -> tuple[NewsRecord | None, int
         published_at=published_at,
         seen_at=seen_at,
     )
-    return record, repairs
 
 
-def _read_iso(text: object, zone: tzinfo | None = None) -> datetime | None:
-    """Return an ISO 8601 time in UTC, read in ``zone`` without an offset; None if it is no time."""
+def _read_iso(text: object) -> datetime | None:
+    """Return an ISO 8601 time in UTC, as which it is read without an offset; None if it is none."""
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
         if moment is not None and moment.tzinfo is None:
-            moment = moment.replace(tzinfo=zone)
-        return moment.astimezone(UTC) if moment is not None and moment.tzinfo else None
+            moment = moment.replace(tzinfo=UTC)
+        return moment and moment.astimezone(UTC)
     except (ValueError, OverflowError):
         # A zone can lead out of the years that there are.
         return None

@@ -39,11 +39,10 @@ from compevo_pipeline.sources.common.base import (
 from compevo_pipeline.sources.common.decode import TomlSection, untar
 from compevo_pipeline.sources.common.tables import Period, check_periods
 from compevo_pipeline.sources.gdelt.parse import (
+    BULK_SUFFIXES,
     GAL_SUFFIXES,
-    GKG_SUFFIXES,
+    parse_bulk,
     parse_doc,
-    parse_gal,
-    parse_gkg,
     parse_utc,
     read_file_time,
 )
@@ -60,7 +59,6 @@ _NEAR = timedelta(days=2)
 PACKAGED = Path(__file__).with_name("queries.toml")
 
 _WORD = re.compile(r"[\w'./ -]+")
-_FETCH = "fetch"
 
 
 class FetchLimits(TomlSection):
@@ -75,7 +73,6 @@ class FetchLimits(TomlSection):
 class Topic(TomlSection):
     """News that concerns some data sets."""
 
-    name: str
     datasets: tuple[str, ...] = Field(min_length=1)
     words: tuple[str, ...] = Field(min_length=1)
     languages: tuple[str, ...] = ()
@@ -113,11 +110,13 @@ class NewsQueries(TomlSection):
     """The whole file."""
 
     fetch: FetchLimits
-    topics: tuple[Topic, ...] = Field(min_length=1)
+    topics: dict[str, Topic] = Field(min_length=1)
 
     def keep_concerned(self, articles: pl.DataFrame) -> pl.DataFrame:
         """Return the articles of any topic."""
-        return articles.filter(pl.any_horizontal(topic.concerns() for topic in self.topics))
+        return articles.filter(
+            pl.any_horizontal(topic.concerns() for topic in self.topics.values())
+        )
 
 
 def read_queries(path: Path | None = None) -> NewsQueries:
@@ -127,19 +126,13 @@ def read_queries(path: Path | None = None) -> NewsQueries:
     """
     file = path or PACKAGED
     tables = read_toml(file, "correct COMPEVO_NEWS_QUERIES")
-    topics = [
-        {"name": name, **table}
-        for name, table in tables.items()
-        if name != _FETCH and isinstance(table, dict)
-    ]
+    fetch = tables.pop("fetch", None)
+    topics = {name: table for name, table in tables.items() if isinstance(table, dict)}
     try:
-        return NewsQueries.model_validate({_FETCH: tables.get(_FETCH), "topics": topics})
+        return NewsQueries.model_validate({"fetch": fetch, "topics": topics})
     except ValidationError as error:
         fault = error.errors()[0]
-        place = fault["loc"]
-        if len(place) > 1 and place[0] == "topics" and isinstance(place[1], int):
-            place = (topics[place[1]]["name"], *place[2:])
-        where = ".".join(map(str, place))
+        where = ".".join(map(str, fault["loc"])).removeprefix("topics.")
         raise ConfigError(
             f"{file}: {where}: {fault['msg']}; compare with the packaged {PACKAGED.name}"
         ) from error
@@ -169,7 +162,7 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     # Single stored answers, the empty ones too (they are counted), and bulk files.
     patterns = {
         DOC_SOURCE: (DOC_FOLDER, ("*.json",)),
-        BULK_SOURCE: (BULK_FOLDER, [f"*{suffix}" for suffix in (*GAL_SUFFIXES, *GKG_SUFFIXES)]),
+        BULK_SOURCE: (BULK_FOLDER, [f"*{suffix}" for suffix in BULK_SUFFIXES]),
     }
     for source, (folder, files) in patterns.items():
         with contextlib.suppress(SourceAbsent):
@@ -188,10 +181,8 @@ def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
         SourceRejected: a refusal of the query.
     """
     # The bulk names first: .gal.json ends in .json too.
-    if raw.name.endswith(GAL_SUFFIXES):
-        frame, counts = parse_gal(raw)
-    elif raw.name.endswith(GKG_SUFFIXES):
-        frame, counts = parse_gkg(raw)
+    if raw.name.endswith(BULK_SUFFIXES):
+        frame, counts = parse_bulk(raw)
     elif raw.name.endswith(".json"):
         frame, counts = parse_doc(raw)
     else:
@@ -240,7 +231,7 @@ def parse_all(
             continue
 
         if queries is not None and raw.mode is Mode.LIVE:
-            if raw.name.endswith((*GAL_SUFFIXES, *GKG_SUFFIXES)):
+            if raw.name.endswith(BULK_SUFFIXES):
                 frame = queries.keep_concerned(frame)
             counts["articles"] = frame.height
         frames.append(frame)

@@ -43,6 +43,7 @@ SERIES_PREFIX = "OWN"
 _NO_LABEL = re.compile(r"[^\w.+]+")  # letters and digits of all scripts stay
 _PATTERN = r"^OWN/(.+)$"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_NO_BLOCK = re.compile(r"[^a-z0-9]+")
 MOST_STEPS = 1_500  # longest horizon: a day of minutes, and more
 _MOST_INPUTS = 12_000
 
@@ -50,7 +51,10 @@ _MOST_INPUTS = 12_000
 class SeriesKeys(TomlSection):
     """The table of values, and how its cells are read."""
 
-    file: str = Field(description="CSV or Parquet file; relative paths start at the TOML's folder")
+    file: str = Field(
+        description="CSV or Parquet file; relative paths start at the TOML's folder; with a "
+        "*, as in sales/*.parquet, each file is a block of series"
+    )
     time: str = Field(description="column of stamps")
     period: str = Field(
         default="",
@@ -429,8 +433,6 @@ def check_declaration(raw: Mapping[str, object], where: str) -> Declaration:
 
 
 def _describe(fault: Any) -> str:  # noqa: ANN401 - pydantic's own typed dictionary
-    if not fault["loc"]:  # a check of the whole file
-        return str(fault["ctx"]["error"])
     if fault["type"] == "missing":
         key = ".".join(map(str, fault["loc"]))
         return f"{key} is missing; `compevo init` writes every key with its meaning"
@@ -501,6 +503,58 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         or f"Predict the next {declaration.grid.horizon_steps} values of {{entity}}, "
         f"{declaration.grid.step} each",
     )
+
+
+def is_pattern(file: str) -> bool:
+    """Whether a declaration's file names several, each a block of series."""
+    return "*" in file
+
+
+def list_files(pattern: Path) -> list[Path]:
+    """Return the files that an absolute path with a ``*`` matches, in order."""
+    return sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
+
+
+def divide_declaration(declaration: Declaration, folder: Path) -> list[Declaration]:
+    """Return a declaration for each file of a family, named by what the ``*`` stands for.
+
+    A ``*`` in the path of another table stands for the same. Relative paths start at ``folder``.
+
+    Raises:
+        ConfigError: the pattern matches no file, or two whose blocks have one name; totals or news
+            are declared, which would belong to all blocks at once.
+    """
+    pattern = (folder / declaration.series.file).absolute()
+    before, _, after = str(pattern).partition("*")
+    files = list_files(pattern) if "*" not in after else []
+    if not files:
+        raise ConfigError(
+            f"{declaration.name}: no file matches series.file {declaration.series.file!r}; write "
+            "one * into it, as in sales/*.parquet"
+        )
+    if declaration.totals or declaration.news.articles or declaration.news.gdelt:
+        raise ConfigError(
+            f"{declaration.name}: totals and news belong to no single block: leave [totals] and "
+            "[news] out, or declare one file"
+        )
+
+    blocks: dict[str, Declaration] = {}
+    for file in files:
+        matched = str(file)[len(before) : len(str(file)) - len(after)]
+        block = _NO_BLOCK.sub("-", matched.lower()).strip("-")
+        if not block or block in blocks:
+            raise ConfigError(
+                f"{file}: its block is {block!r}, as another's or empty: rename the file so that "
+                "the * stands for other letters and digits"
+            )
+        tables = {
+            section: keys.model_copy(update={"file": keys.file.replace("*", matched)})
+            for section in ("series", "covariates", "ahead")
+            if (keys := getattr(declaration, section)) is not None
+        }
+        named = {"name": f"{declaration.name}-{block}"}
+        blocks[block] = declaration.model_copy(update=tables | named)
+    return list(blocks.values())
 
 
 def name_publisher(name: str) -> str:

@@ -3,7 +3,7 @@
 What belongs here: what the file shows (format of stamps, step, gaps, span, unit), what follows from
 it, and the text with each key's meaning. What does not: the keys (``own.declaration``), parsing.
 
-Whatever is guessed is said, in the file and to the user.
+Every guess is said, in the file and to the user.
 """
 
 import json
@@ -85,7 +85,7 @@ _ANY_SPLITS = {"fractions": [0.7, 0.1, 0.2]}  # of a declaration that only reads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user says of the files, by the keys of a declaration; None or "" is to be found."""
+    """What the user declares about the files, by the keys of a declaration; None or "": find it."""
 
     name: str
     file: Path
@@ -440,14 +440,14 @@ def _bridges(plan: DatasetSpec) -> bool:
 
 
 def _is_thinned(plan: DatasetSpec) -> bool:
-    """Whether windows are further apart than the step alone would have them."""
+    """Whether windows are further apart than the step by itself would have them."""
     return plan.stride_steps != choose_stride(plan.step, plan.horizon_steps, 0, 1)
 
 
 def _describe_plan(
     request: Request, plan: DatasetSpec, gaps: Sequence[float], draft: DraftedDeclaration
 ) -> None:
-    """Say what the values made of the plan that the step alone would not."""
+    """Say what the values made of the plan that the step by itself would not."""
     usual = choose_horizon(plan.step)
     if not request.horizon and plan.horizon_steps < usual:
         draft.guesses.append(
@@ -491,7 +491,7 @@ def _draft_values(
     *,
     takes_words: bool = False,
 ) -> dict[str, object]:
-    """Return the columns of a table beside the series: its stamps, numbers and series."""
+    """Return the columns of a table besides the series: its stamps, numbers and series."""
     time = _find_column(table, file.name, (request.time, "date", "day", "time", "stamp"))
     no_values = ("line", time, request.id, known.get("known_at"))
     others = [column for column in table.columns if column not in no_values]
@@ -499,7 +499,7 @@ def _draft_values(
     if not numeric and takes_words:
         numeric = others
     if not numeric:
-        raise DataError(f"{file.name}: no column of numbers beside {time!r}; write one a column")
+        raise DataError(f"{file.name}: no column of numbers besides {time!r}; write one a column")
     return {
         "time": time,
         "values": numeric,

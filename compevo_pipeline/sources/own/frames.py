@@ -5,7 +5,7 @@ of one was known, which words keep an article. What does not: what a cell is
 (``compevo_core.table``), gaps between rows (``data.series``), GDELT's format (``sources.gdelt``).
 
 What can be decided is repaired and counted: equal duplicates, another order of rows, units in
-cells. Anything else is an error that names its row. Articles belong to their data set alone: their
+cells. Anything else is an error that names its row. Articles belong to their data set only: their
 publisher and their ids name it.
 """
 
@@ -205,10 +205,10 @@ def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.
         _name_series(total): parts if parts == [ALL_SERIES] else [*map(_name_series, parts)]
         for total, parts in declaration.totals.items()
     }
-    if own := {*totals} & {*frame["series_id"]}:
-        raise DataError(f"{name}: the total {min(own)} is a series of its own; rename it")
     if not totals:
         return frame
+    if own := {*totals} & {*frame["series_id"].unique()}:
+        raise DataError(f"{name}: the total {min(own)} is a series of its own; rename it")
 
     sums = add_totals(frame.rename({"series_id": SERIES}), totals).rename({SERIES: "series_id"})
     sums = sums.filter(pl.col("series_id").is_in([*totals])).select("series_id", START, VALUE)
@@ -581,7 +581,7 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame
 
 
 def claim_articles(frame: pl.DataFrame, declaration: Declaration) -> pl.DataFrame:
-    """Return the articles that the declared words keep, as articles of this data set alone."""
+    """Return the articles that the declared words keep, as articles of this data set."""
     if declaration.news.keywords:
         frame = frame.filter(holds_word(declaration.news.keywords))
 

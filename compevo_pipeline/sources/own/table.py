@@ -91,7 +91,7 @@ def select_columns(table: pl.DataFrame, name: str, columns: Sequence[str]) -> pl
     missing = [column for column in columns if column not in there]
     if missing:
         shown = ", ".join(repr(shorten(column)) for column in there[:_SHOWN_COLUMNS])
-        # A line without cells is not a table's: nobody who reads the log may need to see it.
+        # A line without cells is not a table's: no one who reads the log needs to see it.
         found = f"the columns are {shown}" if len(there) > 1 else "its lines are not cells"
         raise DataError(
             f"{name}: no column {', '.join(map(repr, missing))}; {found}: correct the column's "
@@ -370,7 +370,7 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
 
 
 def _read_json(content: bytes, name: str) -> pl.DataFrame:
-    """Read the one table of a text: by row, by column, or rows beside the names of columns."""
+    """Read the one table of a text: by row, by column, or rows next to the names of columns."""
     tables = []
     for part in _list_parts(read_json(content, name)):
         if isinstance(part, list) and len(part) > 1 and all(isinstance(row, dict) for row in part):

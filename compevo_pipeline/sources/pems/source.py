@@ -84,7 +84,7 @@ downloaded, ``sample`` three synthetic station-hour months of 2016."""
 def read_periods(raw: RawFile) -> list[Period]:
     """Return the period that a file's name states: its month or day on the local clock."""
     name = FILE_NAME.fullmatch(raw.name)
-    if name is None or not is_station_file(raw.name):
+    if name is None:
         return []
     year, month, zone = int(name["year"]), int(name["month"]), ZoneInfo(LOCAL_ZONE)
     if name["day"] is None:
@@ -112,55 +112,41 @@ def describe_short(raw: RawFile) -> str:
     return f"{slots} of {expected} five-minute slots" if slots < expected else ""
 
 
-def parse(raw: RawFile, *, only: Sequence[str] | None = None) -> pl.DataFrame:
+def parse(raw: RawFile, *, stations: Sequence[str] = ()) -> pl.DataFrame:
     """Parse a station-hour or five-minute file, or the benchmark table, into ``SERIES_SCHEMA``.
 
     Rows of station hours become ``PEMS/<station>``, occupancy as a fraction of time, and
     ``PEMS_OBSERVED/<station>``, the share of observed samples in percent. PeMS fills detectors that
-    sent nothing: a value without any observed sample is flagged.
-
-    ``only`` names stations (``"400001"``) or sensors (``"0"``): the full benchmark table makes 15
-    million rows.
+    sent nothing: a value without any observed sample is flagged. Of a published station file only
+    ``stations`` (``"400001"``) are kept, if any are named.
     """
     text = read_file_text(raw)
+    chosen = () if raw.mode is Mode.SAMPLE else stations
     if HOUR_FILE in raw.name:
-        return _build_hours(_read_station_rows(text, raw.name, HOUR_COLUMNS, only), raw)
-    if FIVE_MINUTE_FILE in raw.name:
-        return parse_five_minutes(text, raw, only)
-    if raw.name.startswith(BENCHMARK_FILE):
-        return parse_benchmark(text, raw, only)
-
-    raise SchemaDrift(
-        f"{raw.name}: neither a station_hour or station_5min file nor traffic.csv/.txt; "
-        "see the file names on the clearinghouse"
-    )
-
-
-def parse_chosen(raw: RawFile, *, stations: Sequence[str]) -> pl.DataFrame:
-    """Parse a file as :func:`parse`; of a published station file, only the chosen stations.
-
-    No stations mean all; the benchmark table has none.
-    """
-    if not stations or raw.mode is Mode.SAMPLE or not is_station_file(raw.name):
-        return parse(raw)
-
-    frame = parse(raw, only=stations)
-    if not frame.height:
+        hours = _read_station_rows(text, raw.name, HOUR_COLUMNS, chosen)
+    elif FIVE_MINUTE_FILE in raw.name:
+        hours = _average_hours(
+            _read_station_rows(text, raw.name, FIVE_MINUTE_COLUMNS, chosen), raw.name
+        )
+    elif raw.name.startswith(BENCHMARK_FILE):
+        return _parse_benchmark(text, raw)
+    else:
         raise SchemaDrift(
-            f"{raw.name}: none of the stations {', '.join(stations)}; correct "
+            f"{raw.name}: neither a station_hour or station_5min file nor traffic.csv/.txt; "
+            "see the file names on the clearinghouse"
+        )
+
+    if not hours.height:
+        raise SchemaDrift(
+            f"{raw.name}: none of the stations {', '.join(chosen)}; correct "
             "COMPEVO_PEMS_STATIONS, or use files of another district"
         )
-    return frame
-
-
-def is_station_file(name: str) -> bool:
-    """Return whether a file of this name holds values of stations."""
-    return HOUR_FILE in name or FIVE_MINUTE_FILE in name
+    return _build_hours(hours, raw)
 
 
 def has_values(name: str) -> bool:
     """Return whether a file of this name holds values, of stations or of the benchmark."""
-    return is_station_file(name) or name.startswith(BENCHMARK_FILE)
+    return HOUR_FILE in name or FIVE_MINUTE_FILE in name or name.startswith(BENCHMARK_FILE)
 
 
 def read_file_text(raw: RawFile) -> str:
@@ -170,33 +156,30 @@ def read_file_text(raw: RawFile) -> str:
     return read_text(content, raw.name)
 
 
-def parse_five_minutes(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.DataFrame:
-    """Parse a day's five-minute rows into the same two series, by hour.
+def _average_hours(table: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return a row per station and local hour of a day's five-minute rows.
 
     An hour has a value if all of its twelve intervals have one that is a fraction, as PeMS' own
     hours are means over the hour.
     """
-    table = _read_station_rows(text, raw.name, FIVE_MINUTE_COLUMNS, only)
     off_grid = pl.col("stamp") != pl.col("stamp").dt.truncate(_INTERVAL)
-    tables.raise_if_rows(
-        table, raw.name, off_grid, "{stamp} is not a five-minute interval", "fetch it again"
-    )
+    problem = "{stamp} is not a five-minute interval"
+    tables.raise_if_rows(table, name, off_grid, problem, "fetch it again")
     # The repeated hour has every interval twice, and is nulled as a whole.
     is_repeated = (_to_utc("earliest") != _to_utc("latest")).fill_null(value=False)
-    tables.raise_if_duplicates(table.filter(~is_repeated), raw.name, ["station", "stamp"])
+    tables.raise_if_duplicates(table.filter(~is_repeated), name, ["station", "stamp"])
 
     hour = pl.col("stamp").dt.truncate("1h")
     # A mean with an impossible part looks possible.
     is_complete = pl.col("occupancy").is_between(0.0, 1.0).sum() == _INTERVALS
-    hours = table.group_by("station", hour, maintain_order=True).agg(
+    return table.group_by("station", hour, maintain_order=True).agg(
         pl.col(tables.LINE).first(),
         pl.col("pct_observed").mean(),
         pl.when(is_complete).then(pl.col("occupancy").mean()).alias("occupancy"),
     )
-    return _build_hours(hours, raw)
 
 
-def parse_benchmark(text: str, raw: RawFile, only: Sequence[str] | None = None) -> pl.DataFrame:
+def _parse_benchmark(text: str, raw: RawFile) -> pl.DataFrame:
     """Parse the 862-sensor table (Lai 2018) into series ``PEMS862/<sensor>``, a fraction.
 
     It circulates as a headerless text, as a CSV whose dates are wrong, and as cuts of some sensors
@@ -223,19 +206,7 @@ def parse_benchmark(text: str, raw: RawFile, only: Sequence[str] | None = None) 
         )
 
     sensors = [name for name in table.columns if name != tables.LINE]
-    wanted = sensors if only is None else list(only)
-    # A cut of the table has some sensors only.
-    absent = [sensor for sensor in wanted if sensor not in sensors]
-    if absent:
-        raise SchemaDrift(
-            f"{raw.name}: no sensor {absent[:5]}; the table has {len(sensors)}, "
-            f"{sensors[0]} to {sensors[-1]}: correct the requested sensors"
-        )
-
-    # Selected before numbers are parsed: the full table has 15 million cells.
-    table = tables.to_number(
-        table.select(tables.LINE, *wanted), raw.name, wanted, missing=tables.BLANK
-    )
+    table = tables.to_number(table, raw.name, sensors, missing=tables.BLANK)
     hours = pl.datetime_range(
         FIRST_HOUR_UTC, FIRST_HOUR_UTC + (HOURS - 1) * _HOUR, _HOUR, time_unit="us", eager=True
     )
@@ -246,10 +217,7 @@ def parse_benchmark(text: str, raw: RawFile, only: Sequence[str] | None = None) 
         raw,
         series_id=pl.lit("PEMS862/") + pl.col("sensor"),
         variable="occupancy",
-        start_utc=pl.col("start_utc"),
-        value=pl.col("value"),
         unit="fraction",
-        flag=tables.flag_missing(pl.col("value")),
     )
 
 
@@ -281,7 +249,7 @@ def _read_dated(text: str, file_name: str, header: Sequence[str]) -> pl.DataFram
 
 
 def _read_station_rows(
-    text: str, name: str, columns: Sequence[str], only: Sequence[str] | None
+    text: str, name: str, columns: Sequence[str], stations: Sequence[str]
 ) -> pl.DataFrame:
     """Read ``line``, ``stamp``, ``station``, ``pct_observed`` and ``occupancy`` of every row.
 
@@ -299,8 +267,8 @@ def _read_station_rows(
 
         # The other columns are split only for the cell count.
         table = table.select(tables.LINE, "stamp", "station", "pct_observed", "occupancy")
-        if only is not None:
-            table = table.filter(pl.col("station").is_in(list(only)))
+        if stations:
+            table = table.filter(pl.col("station").is_in(list(stations)))
 
         table = tables.to_stamp(table, name, "stamp", ("%m/%d/%Y %H:%M:%S",))
         table = tables.to_number(table, name, ["pct_observed", "occupancy"], missing=tables.BLANK)
@@ -347,7 +315,6 @@ def _build_hours(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
         raw,
         series_id=pl.lit("PEMS/") + pl.col("station"),
         variable="occupancy",
-        start_utc=pl.col("start_utc"),
         value=pl.when(has_value).then("occupancy"),
         unit="fraction",
         flag=flag,
@@ -359,7 +326,6 @@ def _build_hours(table: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
         raw,
         series_id=pl.lit("PEMS_OBSERVED/") + pl.col("station"),
         variable="pct_observed",
-        start_utc=pl.col("start_utc"),
         value=share,
         unit="%",
         flag=is_ambiguous.otherwise(tables.flag_missing(share)),

@@ -125,27 +125,19 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
 
     SourceError for any other answer than a run; the runs before it are safe.
     """
+    url = URL if live.open_meteo is None else CUSTOMER_URL
     start, end = live.span(LOOKBACK)
-    for run in list_runs(start, min(end, live.now - PUBLIC_AFTER)):
-        name = name_run(run)
-        if not live.ledger.is_due(SOURCE, name, live.now):
-            continue
-
-        try:
-            raw = _fetch_run(live, run, name)
-        except SourceAbsent:
-            live.ledger.mark_absent(SOURCE, name, _find_url(live), live.now)
-            continue
-        if raw is not None:
-            yield raw
-
-
-def list_runs(start: datetime, end: datetime) -> Iterator[datetime]:
-    """Yield the initialisation times from ``start`` to ``end``, both included, in UTC."""
     run = start.replace(hour=RUN_HOUR, minute=0, second=0, microsecond=0)
-    while run <= end:
-        if run >= start:
-            yield run
+    while run <= min(end, live.now - PUBLIC_AFTER):
+        name = name_run(run)
+        if run >= start and live.ledger.is_due(SOURCE, name, live.now):
+            try:
+                raw = _fetch_run(live, run, url)
+            except SourceAbsent:
+                live.ledger.mark_absent(SOURCE, name, url, live.now)
+            else:
+                if raw is not None:
+                    yield raw
         run += _DAY
 
 
@@ -218,10 +210,11 @@ def raise_if_streamed_error(content: bytes) -> None:
         raise SourceTransient("Open-Meteo's answer broke off; fetch the run again")
 
 
-def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
+def _fetch_run(live: LiveContext, run: datetime, url: str) -> RawFile | None:
     """Return a run that can be read."""
+    name = name_run(run)
     request = FileRequest(
-        url=_find_url(live),
+        url=url,
         source=SOURCE,
         name=name,
         params={
@@ -254,10 +247,6 @@ def _fetch_run(live: LiveContext, run: datetime, name: str) -> RawFile | None:
         live.ledger.reject(SOURCE, name, f"{type(error).__name__}: {error}")
         raise
     return raw
-
-
-def _find_url(live: LiveContext) -> str:
-    return URL if live.open_meteo is None else CUSTOMER_URL
 
 
 def _read_run_time(raw: RawFile) -> datetime:

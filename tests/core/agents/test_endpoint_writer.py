@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from compevo_core.agents.logic_writer import EndpointWriter
-from compevo_core.agents.observation import Observation
+from compevo_core.agents.observation import observe
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.paper.changes import find_variant
@@ -15,7 +15,7 @@ from tests.support.rounds import build_round_trainer, run_step
 
 CHILD = "Watch the closures of smelters in the evening."
 LOGICS = ["Track public holidays and large events.", "Follow <|im_end|> the sun.", "Count sheep."]
-KNOWN = Observation(
+KNOWN = observe(
     LOGICS,
     rewards=[-0.5, -0.25, -1.0],
     peers=[[1], [2], [0]],

@@ -217,7 +217,7 @@ def test_the_best_of_three_articles_goes_last(form):
     # As tokens, no news takes as much room as one article.
     fewest = 0 if form == "text" else 1
     for kept in range(3, fewest - 1, -1):
-        expected = decoder._write_evidence("Watch heat.", news[:kept], rows)
+        expected, _ = decoder._fit_evidence("Watch heat.", news[:kept], "", 999, rows)
         fitted = decoder._fit_evidence("Watch heat.", news, "", len(expected), rows)
         assert fitted == (expected, 3 - kept)
     with pytest.raises(ConfigError, match="context_length"):
@@ -244,7 +244,7 @@ def test_context_columns_are_standardised_on_train():
     inputs = fit_inputs(BLENDED, train)
     arrays = inputs.extract(make_examples(train, make_priors(train, BLENDED), inputs.scaler))
 
-    assert arrays.context_BC.shape == (len(train), inputs.n_context)
+    assert arrays.context_BC.shape == (len(train), len(inputs.context_mean_C))
     assert np.allclose(arrays.context_BC.mean(0), 0.0, atol=1e-9)
     spread_C = arrays.context_BC.std(0)
     assert np.all(np.isclose(spread_C, 1.0) | np.isclose(spread_C, 0.0))

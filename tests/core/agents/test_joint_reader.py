@@ -124,22 +124,6 @@ def test_credit_and_fit_are_changed_one_by_one(examples, changes, copied):
     assert shared == pytest.approx(alone) if copied == 1.0 else shared < 0.7 * alone
 
 
-def test_block_rewards_do_not_depend_on_their_truth(examples):
-    scorer = LogicScorer(_read(examples, 2), CONFIG)
-    rows = np.flatnonzero(scorer.reader.blocks[1][0])
-    changed = list(examples)
-    for row, other in zip(rows, rows[::-1], strict=True):
-        changed[row] = replace(examples[row], truth_H=examples[other].truth_H)
-
-    played, weights_NA = [OUTAGES, SOLAR], _equal(examples, 2)
-    before, after = (
-        _sum(e, fit_jointly(_read(e, 2), played, weights_NA), [0.5, 0.5])
-        for e in (examples, changed)
-    )
-    np.testing.assert_array_equal(before[rows], after[rows])
-    assert np.abs(before - after).max() > 0
-
-
 def test_the_second_agent_takes_the_niche_left(examples):
     reader = _read(examples, 2)
     selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)

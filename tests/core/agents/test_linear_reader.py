@@ -73,43 +73,6 @@ def test_held_out_readings_need_the_right_logic(examples):
     assert np.abs(fit.mean_X[:SIZE] @ fit.weights_ZH[:SIZE]).max() > 1e-3
 
 
-def test_windows_of_other_days_are_read_when_sealed(examples):
-    world, reader = planted_world(), _fit(examples)
-    sealed = SealedReadings({0: MemberConfig()}, SIZE)
-    sealed.store(reader, [LOGIC])
-    retriever = NewsRetriever(world.news, sentence_encoder(), 1)
-
-    test = world.split("test")
-    readings = []
-    for view in test.views():
-        articles = retriever.resolve(retriever.retrieve(LOGIC, view))
-        reading_H = reader.find(0, LOGIC).read(view, articles)
-        np.testing.assert_allclose(sealed.find(0, "any").read(view, articles), reading_H, atol=1e-5)
-        readings.append(reading_H)
-    assert _slope(readings, _scale_effects(test)) > 0.4
-
-
-def test_no_window_is_read_with_its_own_truth(examples):
-    # The penalty is one number for all; apart from it, the own truth must be nowhere.
-    changed = list(examples)
-    changed[40] = replace(changed[40], truth_H=np.full(48, 50.0))
-    window_id = changed[40].view.window_id
-    of_both = (_fit(e, penalties=np.array([10.0])) for e in (examples, changed))
-    before, after = (reader.find(0, LOGIC).held_out for reader in of_both)
-    np.testing.assert_array_equal(before[window_id], after[window_id])
-    elsewhere = changed[-1].view.window_id
-    assert not np.array_equal(before[elsewhere], after[elsewhere])
-
-
-def test_articles_that_say_nothing_are_read_as_zero(examples):
-    # So weak a penalty fits noise on the rest of train, and errs more than without reading.
-    rng = np.random.default_rng(1)
-    noise = [replace(e, truth_H=rng.normal(size=48)) for e in examples]
-    fit = _fit(noise, penalties=np.array([0.1])).find(0, OTHER)
-    assert not fit.weights_ZH.any()
-    assert not any(values_H.any() for values_H in fit.held_out.values())
-
-
 def test_where_news_begins_late_every_block_has_some(examples):
     views = [replace(e.view, candidate_ids=()) for e in examples[:180]]
     late = [replace(e, view=view) for e, view in zip(examples, views, strict=False)]

@@ -7,7 +7,7 @@ import torch
 
 from compevo_core.agents.decoders import LOGIC, RetrievedArticle
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
-from compevo_core.agents.observation import Observation, fit_logic_prompt, list_most_read
+from compevo_core.agents.observation import fit_logic_prompt, list_most_read, observe
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.errors import ConfigError
 from compevo_core.lm.encoder import HashingEncoder
@@ -23,8 +23,8 @@ def _propose(trainer, state, logics=None, peers=((1,), (2,), (0,))):
     """What three agents write, each of which sees the next one's logic."""
     generators = [torch.Generator().manual_seed(5 + agent) for agent in range(3)]
     peers = [list(numbers) for numbers in peers]
-    observation = Observation(logics or state.logics, [-0.1, -0.2, -0.3], peers)
-    return trainer.writer.propose(observation, state.previous_AD, generators)
+    observed = observe(logics or state.logics, [-0.1, -0.2, -0.3], peers)
+    return trainer.writer.propose(observed, state.previous_AD, generators)
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ def test_a_share_of_draws_is_crossed_with_logics(peers):
 
 
 TOKENIZER = build_backbone().tokenizer
-OBSERVATION = Observation(
+OBSERVED = observe(
     logics=list(SEED_LOGICS[:3]),
     rewards=[-0.1234, -0.2345, -0.3456],
     peers=[[1, 2], [2], [0]],
@@ -280,12 +280,12 @@ OBSERVATION = Observation(
 #: What may never be cut: system text, own logic and reward, task, and the cue at the very end.
 KEPT = ("You are a strategy", f'Current Logic: "{SEED_LOGICS[0]}"', "-0.1234", "Task: Based on")
 #: What goes first to last.
-CUT = (TITLES[2], TITLES[1], TITLES[0], OBSERVATION.recent, SEED_LOGICS[2], SEED_LOGICS[1])
+CUT = (TITLES[2], TITLES[1], TITLES[0], OBSERVED[0].recent, SEED_LOGICS[2], SEED_LOGICS[1])
 
 
 def _fit(length, **overrides):
     config = tiny(backbone__context_length=length, **overrides)
-    ids, was_cut = fit_logic_prompt(OBSERVATION, 0, config, TOKENIZER)
+    ids, was_cut = fit_logic_prompt(OBSERVED[0], config, TOKENIZER)
     return TOKENIZER.decode(ids), len(ids), was_cut
 
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from compevo_core.agents.decoders import RetrievedArticle
 from compevo_core.agents.prompts import (
     SEED_LOGICS,
-    AgentObservation,
+    Observation,
     clean_text,
     count_first_line,
     list_stop_tokens,
@@ -54,7 +54,7 @@ VIEW = windows("train", 1).views()[0]
 )
 def test_special_tokens_of_a_headline_reach_no_prompt(attack):
     text = _render("logic", attack)
-    observed = _render_logic(AgentObservation(1, attack, -0.1, [], headlines=[attack]))
+    observed = _render_logic(Observation(1, attack, -0.1, [], headlines=[attack]))
 
     assert observed.count("<|im_start|>") == text.count("<|im_start|>") == 3
     assert text.count("<|im_end|>") == 2
@@ -106,7 +106,7 @@ def test_the_forecast_prompt_shows_all_its_parts():
     assert "News: none." in _render(None) and "Logic" not in _render(None)
 
 
-SEEN = AgentObservation(
+SEEN = Observation(
     3,
     "Prioritize heatwaves.",
     -0.045,

@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from compevo_core.agents import retrieval
-from compevo_core.agents.decoders import ForecastExample
 from compevo_core.agents.logics import build_slots, find_topics, read_query
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.strategy import list_news
 from compevo_core.config.sections import MemberConfig
 from compevo_core.lm.encoder import HashingEncoder
 from tests.support.planted import planted_world, sentence_encoder
@@ -134,14 +132,6 @@ def test_an_agents_scope_limits_its_candidates():
     # Another region chooses among the same candidates again.
     northern = replace(own, entity="QLD1")
     assert retrieve(northern, "place") == (article_ids()[1],)
-
-
-def test_every_agent_retrieves_within_its_own_scope():
-    members = [{"news_scope": scope} for scope in ("all", "none", "all")]
-    trainer, state, _ = build_round_trainer(population__members=members)
-    example = ForecastExample(VIEW, np.empty((0, 48)))
-    news = list_news(trainer.executor.read(state.logics, [example]))
-    assert [bool(by_window[0]) for by_window in news] == [True, False, True]
 
 
 def test_logic_embeddings_are_cached_within_a_limit(monkeypatch, spy):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from compevo_core.agents.ridge import PENALTIES, KernelFolds, fit_ridge, measure_later
+from compevo_core.agents.ridge import PENALTIES, fit_ridge, hold_out_by_kernel, measure_later
 
 ALL = np.ones(60, dtype=bool)
 
@@ -23,7 +23,7 @@ def _sample(columns, effect=1.0):
 def _hold_out(x_NK, y_NH):
     """Held-out residuals of both forms."""
     held_out_NH = fit_ridge(x_NK, y_NH, FOLDS, ALL).hold_out(x_NK, FOLDS)
-    return y_NH - held_out_NH, KernelFolds(y_NH, FOLDS, PENALTIES).hold_out(x_NK @ x_NK.T)
+    return y_NH - held_out_NH, hold_out_by_kernel(x_NK @ x_NK.T, y_NH, FOLDS, PENALTIES)
 
 
 @pytest.mark.parametrize("columns", [4, 90])
@@ -32,7 +32,7 @@ def test_added_gram_matrices_equal_joined_columns(columns):
     joined, added = _hold_out(x_NK, y_NH)
     half = columns // 2
     parts = sum(part @ part.T for part in (x_NK[:, :half], x_NK[:, half:]))
-    split_NH = KernelFolds(y_NH, FOLDS, PENALTIES).hold_out(parts)
+    split_NH = hold_out_by_kernel(parts, y_NH, FOLDS, PENALTIES)
 
     np.testing.assert_allclose(added, joined, atol=1e-6)
     np.testing.assert_allclose(split_NH, joined, atol=1e-6)
@@ -55,7 +55,7 @@ def test_noise_reads_as_zero_under_any_penalty():
     fit = fit_ridge(x_NK, y_NH, FOLDS, ALL, np.array([1e-3]))
     assert not fit.weights_KH.any()
     assert not fit.held_out_BKH.any()
-    residual_NH = KernelFolds(y_NH, FOLDS, np.array([1e-3])).hold_out(x_NK @ x_NK.T)
+    residual_NH = hold_out_by_kernel(x_NK @ x_NK.T, y_NH, FOLDS, np.array([1e-3]))
     np.testing.assert_array_equal(residual_NH, y_NH)
 
 

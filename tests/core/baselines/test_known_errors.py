@@ -14,7 +14,6 @@ from compevo_core.baselines.known_errors import (
     split_by_time,
 )
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import Window
 from compevo_core.errors import DataError
 from tests.support import population as small
 from tests.support.window_samples import NEW_YEAR, make_window
@@ -148,36 +147,6 @@ def test_a_window_gets_the_level_it_knew(unknown, without):
     # view of 17:00 not even that, as the first day ends hours after it was made.
     assert np.allclose(followed_NPH[:without, 0], truth_NH[:without] + HIGH)
     assert np.allclose(followed_NPH[without:, 0], truth_NH[without:])
-
-
-@pytest.mark.parametrize("poisoned", range(4))
-def test_no_later_truth_reaches_a_forecast(poisoned):
-    days = _one_series(list(TRAIN))
-    forecast_NPH = _too_high(days)
-    origin_utc = days[poisoned].view.origin_utc
-    moved = [1e6 if w.view.end_utc > origin_utc else 0.0 for w in days]
-    later = [Window(view=w.view, y=w.y + by) for w, by in zip(days, moved, strict=True)]
-
-    clean = follow_levels(RULE, SCALER, days, forecast_NPH)
-    dirty = follow_levels(RULE, SCALER, later, forecast_NPH)
-    assert np.array_equal(clean[: poisoned + 1], dirty[: poisoned + 1])
-    assert not np.array_equal(clean[poisoned + 1 :], dirty[poisoned + 1 :])
-
-
-def test_levels_are_read_back_as_they_were_written(tmp_path):
-    days = list(TRAIN)
-    levels = ErrorLevels(RULE, SCALER, 2)
-    levels.observe(days, _too_high(days))
-    levels.save(tmp_path / "levels.safetensors")
-
-    read = ErrorLevels(RULE, SCALER, 2)
-    read.load(tmp_path / "levels.safetensors")
-    assert read.minute == levels.minute
-    # They also go on alike, with the days that come later.
-    for one in (levels, read):
-        one.observe(list(LATER), _too_high(list(LATER), 5.0))
-    zeros = np.zeros((len(LATER), 2, 48))
-    assert np.array_equal(levels.apply(LATER.views(), zeros), read.apply(LATER.views(), zeros))
 
 
 def test_other_windows_and_unknown_series_are_refused():

@@ -40,10 +40,6 @@ def test_windows_are_joined_to_their_series():
     assert history.values_T[50] == history.values_T[51] == values[49]
     assert list(np.flatnonzero(~history.is_target_T)) == [*range(LOOKBACK), 50, 51]
 
-    newest = history.keep_newest(20, windows[0].view.step)
-    np.testing.assert_array_equal(newest.values_T, history.values_T[-20:])
-    assert newest.start_utc - history.start_utc == 36 * windows[0].view.step
-
 
 def test_each_of_many_series_is_fitted(monkeypatch):
     monkeypatch.setattr("compevo_core.baselines.gbm.MOST_STEPS", 10)  # less than a look-back

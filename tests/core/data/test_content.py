@@ -89,6 +89,7 @@ def test_fillers_of_counts_and_weeks_are_described(filler, step):
     [
         (lambda load: load * 1000, "1000 times as high; if their unit changed"),
         (lambda load: np.roll(load, 2), "to those 2 step(s) before; if stamps were moved"),
+        (lambda load: np.roll(load, -3), "to those 3 step(s) after; if stamps were moved"),
         (lambda load: load[::-1], "known values have changed; the newer ones count"),
         (lambda load: load + 1e-7, ""),
         (lambda load: np.where(np.arange(len(load)) % 3, load, 5.0), ""),
@@ -140,16 +141,6 @@ def test_a_sensor_stuck_by_day_is_described_where_nights_are_zero():
     assert "9 values in a row" in "".join(describe(sun))
 
 
-def test_zeros_before_a_beginning_are_no_fillers():
-    rides = make_rides()
-    rides[:612] = 0.0
-    assert describe(rides) == []
-
-
-def test_two_values_are_no_fillers():
-    assert describe((np.arange(400) % 3 == 0).astype(float), DAY) == []
-
-
 def test_a_lone_negative_or_record_is_described():
     rng = np.random.default_rng(5)
     # Peaks of every height, none of which exceeds the ones before by half.
@@ -178,6 +169,7 @@ def test_usual_series_are_not_described():
     launched[400] = 600.0
     peaks = np.exp(rng.standard_exponential(700)) * np.where(rng.random(700) < 0.02, 50.0, 1.0)
     held_for_years = np.append(np.repeat(rng.normal(size=60), 2), np.full(40, 0.5))
+    opened_late = np.append(np.zeros(612), make_rides()[612:])
     nightly = np.clip(np.sin(np.arange(1440) / 24 * 2 * np.pi) + 0.1 * rng.random(1440), 0, None)
 
     for values, step in (
@@ -186,6 +178,8 @@ def test_usual_series_are_not_described():
         (sparse, DAY),
         (launched, DAY),
         (nightly, HOUR),
+        (opened_late, HOUR),
+        ((days % 3 == 0).astype(float), DAY),
         (peaks, DAY),
         (held_for_years, 5 * DAY),
         (np.cumsum(rng.normal(size=900)), DAY),

@@ -21,12 +21,12 @@ from compevo_core.data.candidates import (
 from compevo_core.data.datasets import BITCOIN, DATASETS, ELECTRICITY
 from compevo_core.data.news import (
     COUNTRIES,
-    ArticleIndex,
     availability_expr,
     canonicalize_url,
     deduplicate_articles,
     derive_article_id,
     drop_near_identical,
+    find_candidates,
     holds_word,
     is_of_country,
     is_of_domain,
@@ -68,7 +68,8 @@ def test_pages_ports_and_queries_stay_apart():
 
 
 def find_indexed(frame, limit=9):
-    return ArticleIndex(frame).find_before(ORIGIN, replace(BITCOIN, news_limit=limit))
+    ordered = frame.sort("available_at", "article_id")
+    return find_candidates(ordered, ORIGIN, replace(BITCOIN, news_limit=limit))
 
 
 def test_candidates_are_newest_first_within_limits():
@@ -86,11 +87,11 @@ def test_words_are_found_whole_in_any_capitals():
 
 
 def test_few_articles_widen_the_search_as_needed():
-    index = ArticleIndex(make_articles([ORIGIN - timedelta(days=d) for d in (1, 9, 10, 11, 40)]))
+    frame = make_articles([ORIGIN - timedelta(days=d) for d in (1, 9, 10, 11, 40)]).reverse()
 
     def find(fewest, limit=9):
         spec = replace(BITCOIN, news_fewest=fewest, news_limit=limit)
-        return index.find_before(ORIGIN, spec)
+        return find_candidates(frame, ORIGIN, spec)
 
     assert (find(0), find(1)) == (["a0"], ["a0"])
     assert find(3) == ["a0", "a1", "a2"]
@@ -264,10 +265,10 @@ def test_domains_and_stories_replace_no_others():
     false = make_articles([ORIGIN - HOUR] * 150, ["Extreme heatwave, blackout feared"] * 150)
 
     for attack in (false.with_columns(domain=sites), false.with_columns(title=varied)):
-        index = ArticleIndex(pl.concat([true, attack]))
+        articles = pl.concat([true, attack]).sort("available_at", "article_id")
         rule = replace(BITCOIN, news_limit=32)
-        assert len(index.find_before(ORIGIN, rule)) == 32
-        named = index.find_before(ORIGIN, rule, is_spread=True)
+        assert len(find_candidates(articles, ORIGIN, rule)) == 32
+        named = find_candidates(articles, ORIGIN, rule, is_spread=True)
         n_false = sum(not name.startswith("true") for name in named)
         assert (len(named), n_false) == (32, 3 if attack["title"].n_unique() == 1 else 8)
     # An article of no known site is of a site of its own, and what is not crowded stays as it was.
@@ -355,10 +356,9 @@ def test_monthly_search_finds_what_a_whole_one_finds(articles):
 
     for frame in (articles, cut):
         finder = CandidateFinder(spec, frame, "origin")
-        index = ArticleIndex(frame, languages=spec.news_languages)
         for day in (0, 1, 31, 32, 45, 58, 59, 60, 123, 130):
             end = FIRST + timedelta(days=day)
-            found = index.find_before(end, spec)
+            found = find_candidates(frame, end, spec)
             assert finder.find("NSW1", end) == tuple(found)
 
 

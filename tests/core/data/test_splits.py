@@ -13,9 +13,7 @@ from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place, _holidays, build_calendar, find_holiday
 from compevo_core.data.datasets import ELECTRICITY, NEM_PLACES, DaySubset, Span
 from compevo_core.data.splits import (
-    assign_folds,
     assign_split,
-    find_split,
     leave_out_blocks,
     nearest_windows,
     resolve_spans,
@@ -39,7 +37,6 @@ from tests.support.window_samples import (
 )
 
 FIRST = datetime(2019, 1, 1, tzinfo=UTC)
-NEM = timedelta(hours=10)
 
 
 def make_span(split, first, last):
@@ -66,13 +63,6 @@ def test_a_series_too_short_to_split_is_refused():
         assert split(needed, lookback, horizon)
         with pytest.raises(DataError, match=f"need {needed:,} steps"):
             split(needed - 1, lookback, horizon)
-
-
-def test_a_window_across_a_boundary_has_no_split():
-    plan = split(1000)
-    end = plan["train"][1]
-    assert find_split(plan, end - DEFAULT_STEPS * DAY, end) == "train"
-    assert find_split(plan, end - (DEFAULT_STEPS - 1) * DAY, end + DAY) is None
 
 
 def test_later_splits_start_late_and_never_overlap():
@@ -109,14 +99,6 @@ def test_folds_expand_with_an_embargo_inside_train():
         assert {w.view.split for w in train} == {"train"}
         assert {(w.view.split, w.view.fold) for w in validation} == {("val", -1)}
         assert {w.view.window_id for w in [*train, *validation]} <= train_ids
-
-
-def test_every_train_origin_has_one_fold():
-    origins = [FIRST + i * DAY for i in range(60)]
-    numbers = assign_folds(origins[::-1])
-    assert [numbers[o] for o in origins] == sorted(numbers.values())
-    assert set(numbers.values()) == {-1, 0, 1, 2, 3, 4}
-    assert assign_folds([]) == {}
 
 
 def test_train_and_validation_may_change_places():

@@ -9,14 +9,12 @@ import pytest
 
 from compevo_core.data.build import build_views, build_windows
 from compevo_core.data.context import (
-    MEDIAN,
     StepValues,
     find_oldest_needed,
     index_daily,
-    index_published,
 )
 from compevo_core.data.datasets import ELECTRICITY
-from compevo_core.data.schemas import COVARIATE_SCHEMA, PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
+from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.view import Window, replay_days
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
@@ -325,17 +323,6 @@ def test_a_revision_replaces_in_any_row_order():
         index = index_daily(pl.DataFrame(order, schema=COVARIATE_SCHEMA, orient="row"))
         midnight = from_nem(2019, 3, 1, 10)
         assert index.find("NSW1", "max_temp_k", midnight, MARCH).tolist() == [291.0]
-
-
-def test_the_last_issue_before_origin_is_used():
-    rows = [
-        ("NSW1", MARCH + i * HALF_HOUR, level + i, MARCH - hours * HOUR, 0.5, "archive:x")
-        for level, hours in ((900.0, 2), (500.0, 7), (100.0, -1))
-        for i in range(48)
-    ]
-    frame = pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
-    found = index_published(frame, HALF_HOUR, 48).find("NSW1", MEDIAN, MARCH, MARCH)
-    assert found.tolist() == [900.0 + i for i in range(48)]
 
 
 def test_two_step_values_need_a_revision():

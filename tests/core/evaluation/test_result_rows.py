@@ -98,15 +98,6 @@ def test_only_rows_with_leaky_windows_say_so():
     assert leaky == {"NSW1": True, "SA1": False, POOLED: True}
 
 
-def test_masked_points_and_mape_omissions_are_counted():
-    y = np.full(48, 500.0)
-    y[0], y[1] = np.nan, 0.0
-    rows = evaluate(PERSISTENCE, make_windows(y=y), IDENTITY)
-    nsw = rows.row(0, named=True)
-    assert (nsw["n_points"], nsw["n_masked"], nsw["mape_skipped"]) == (47 * N, N, N)
-    assert nsw["mape_threshold"] == 1.0
-
-
 def test_dropped_windows_and_mixed_splits_are_refused():
     short = SimpleNamespace(name="short", predict=lambda views: np.zeros((len(views) - 1, 48)))
     with pytest.raises(DataError, match=r"short .*\(3, 48\) for 4"):
@@ -206,12 +197,12 @@ def test_the_errors_are_those_of_their_definitions():
 
 
 def test_masked_and_small_truths_are_counted():
-    y = np.array([[-0.5, 0.0, np.nan, 100.0, -50.0]])
+    y = np.array([[-0.5, 0.0, np.nan, 100.0, -50.0, 25.0]])
     scores = score(y, np.nan_to_num(y) + 10, mape_threshold=1.0)
 
-    assert (scores.n_points, scores.n_masked, scores.mae) == (4, 1, 10.0)
+    assert (scores.n_points, scores.n_masked, scores.mae) == (5, 1, 10.0)
     assert (scores.mape_skipped, scores.mape_threshold) == (2, 1.0)
-    assert scores.mape_pct == pytest.approx(100 * (0.1 + 0.2) / 2)
+    assert scores.mape_pct == pytest.approx(100 * (0.1 + 0.2 + 0.4) / 3)
 
 
 def test_impossible_percentages_are_none():

@@ -92,14 +92,6 @@ def test_priors_are_refitted_after_the_set_days(sealed):
     assert all(forecaster.priors.fitted[key] is not prior for key, prior in first.items())
 
 
-def test_weights_sum_to_one_by_day_part(followed):
-    weights_NAH = followed.step_weights
-    assert np.allclose(weights_NAH.sum(axis=1), 1.0)
-    last_AH = weights_NAH[-1]
-    assert not np.allclose(last_AH[:, :12], last_AH[:, 36:])
-    assert np.allclose(last_AH[:, :12], last_AH[:, :1])
-
-
 FIRST = 70
 N_NIGHTS = 100
 

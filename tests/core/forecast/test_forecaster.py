@@ -48,22 +48,6 @@ def sealed(tmp_path_factory):
     return folder
 
 
-def test_the_aggregate_weights_calibrated_agents(sealed):
-    prediction = CompEvoForecaster.load(sealed, news_pool()).predict_by_agent(TEST.views())
-    expected = np.einsum("anh,na->nh", prediction.agents, prediction.weights)
-    assert np.allclose(prediction.aggregate, expected, rtol=1e-5)
-    assert np.allclose(prediction.weights.sum(1), 1.0, atol=1e-6)
-    assert np.allclose(prediction.equal, prediction.agents.mean(0))
-    assert prediction.weights.shape == (len(TEST), len(prediction.agents))
-
-
-def test_dropout_of_training_is_off_when_forecasting(tmp_path):
-    # Adapters that drop inputs would forecast differently every time.
-    forecaster = seal_population(tmp_path, population__dropout=0.5)
-    first, second = (forecaster.predict(TEST.views()) for _ in range(2))
-    assert np.array_equal(first, second)
-
-
 def test_an_agent_blends_base_and_correction(tmp_path):
     forecaster = seal_population(tmp_path)
     found = forecaster.predict_by_agent(TEST.views())

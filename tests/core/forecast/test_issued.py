@@ -107,9 +107,9 @@ def test_a_forecast_holds_population_parts_and_origins():
     assert facts["newest_candidate"] == max(NEWS.articles["available_at"]).isoformat()
 
     # Without enough past errors of the peak there is no band of it.
-    of_mean = [100 + 10 * (level - 0.5) for level in LEVELS]
-    assert facts["series"][0]["day_quantiles"] == {"mean": of_mean}
-    assert facts["series"][0]["last_week"] == [90.0] * 40 + [None] * 8
+    entry = facts["series"][0]
+    assert entry["day_quantiles"] == {"mean": [100 + 10 * (level - 0.5) for level in LEVELS]}
+    assert entry["last_week"] == [90.0] * 40 + [None] * 8
 
 
 def test_quantiles_have_rows_only_where_known(tmp_path):
@@ -129,6 +129,8 @@ def test_quantiles_have_rows_only_where_known(tmp_path):
     assert (forecast.select_points(first, 0.9)["forecast"] == 108.0).all()
     assert (forecast.select_points(first)["forecast"] == 100.0).all()
     assert forecast.select_points(second, 0.9) == {}
+    # Rows of all series are searched once, not for each series.
+    assert forecast.select_points(first)["forecast"] is forecast.select_points(first)["forecast"]
 
     folder = write_issued(tmp_path, forecast)
     assert read_issued(folder).rows.equals(forecast.rows)

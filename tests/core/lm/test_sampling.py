@@ -143,7 +143,7 @@ PROMPTS_OF_AN_AGENT = 8
 TOKENS = 14
 
 
-def _write(population, temperature, *, samples=1, tokens_per_look=1):
+def _write(population, temperature, *, samples=1):
     """Continue prompts of unlike lengths to unlike lengths; return the generators' states too."""
     generators = [torch.Generator().manual_seed(agent) for agent in range(AGENTS)]
     groups = [
@@ -158,7 +158,6 @@ def _write(population, temperature, *, samples=1, tokens_per_look=1):
             stop_tokens=[2],
             generators=generators,
             is_complete=lambda row: len(row) == 1 + sum(row[:2]) % TOKENS,
-            tokens_per_look=tokens_per_look,
         )
         ids, mask = population.sample(population.prefill(population.pack(groups)), settings)
     return ids, mask, [generator.get_state() for generator in generators]
@@ -171,7 +170,8 @@ def test_batch_size_and_checks_change_no_text(temperature, samples, monkeypatch,
 
     def write(tokens_per_look=1):
         read.clear()
-        written = _write(population, temperature, samples=samples, tokens_per_look=tokens_per_look)
+        monkeypatch.setitem(sampling._TOKENS_PER_LOOK, "cpu", tokens_per_look)
+        written = _write(population, temperature, samples=samples)
         return written, [ids_AL.shape[1] for (_, ids_AL, *_), _ in read]
 
     (ids, mask, states), widths = write()
@@ -223,12 +223,12 @@ def test_a_token_waits_for_nothing(temperature, monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "tolist", look)
     monkeypatch.setattr(sampling._Step, "__call__", step)
+    monkeypatch.setitem(sampling._TOKENS_PER_LOOK, "cpu", 16)
     settings = SamplingSettings(
         max_new_tokens=32,
         temperature=temperature,
         stop_tokens=[],
         generators=[torch.Generator().manual_seed(agent) for agent in range(3)],
-        tokens_per_look=16,
     )
     with population.use_adapters(LOGIC), torch.no_grad():
         cache = population.prefill(population.pack([[PromptGroup([5, 6, 7])]] * 3))

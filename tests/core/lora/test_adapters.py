@@ -1,6 +1,7 @@
 """A backward pass uses the adapters of its forward pass, wherever it is called."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from safetensors.torch import load_file
 from compevo_core.agents.decoders import FORECAST, LOGIC
 from compevo_core.config.sections import PopulationConfig
 from compevo_core.errors import CheckpointMismatch
-from compevo_core.lora import attention as segment_batches
+from compevo_core.lora import attention
 from compevo_core.lora import backbone as backbones
 from compevo_core.lora.adapters import AdapterRoute
 from compevo_core.lora.backbone import LORA_TARGETS
@@ -33,7 +34,7 @@ PRODUCTS = ((torch, "bmm"), (torch.nn.functional, ATTENTION))
 def _loss(population):
     torch.manual_seed(7)  # of the adapters' dropout
     packed = population.pack([[PromptGroup(prompt)] for prompt in PROMPTS])
-    return population.last_token_states(packed).square().sum()
+    return population.read_out(packed).square().sum()
 
 
 def _gradients(population):
@@ -48,14 +49,6 @@ def _assert_equal(found, expected):
     pairs = [(one, other) for one, other in zip(found, expected, strict=True) if one is not None]
     assert all(torch.equal(one, other) for one, other in pairs)
     assert any(float(one.abs().max()) > 0 for one, _ in pairs)
-
-
-def _note_types(multiply, seen):
-    def note(*tensors, **options):
-        seen.update((multiply.__name__, tensor.dtype) for tensor in tensors)
-        return multiply(*tensors, **options)
-
-    return note
 
 
 def _backward_inside(*, checkpointing, dropout):
@@ -108,18 +101,20 @@ def test_a_kept_graph_is_sent_back_twice(checkpointing, dropout):
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_adapters_multiply_in_the_products_type(dropout, monkeypatch):
+def test_adapters_multiply_in_the_products_type(dropout, monkeypatch, spy):
     monkeypatch.setattr(backbones, "WIDENS_BFLOAT16", False)
+    products = {name: spy(module, name) for module, name in PRODUCTS}
     measured = {}
     for dtype in ("float32", "mixed"):
         population = build_population(dtype=dtype)
-        seen = set()
-        with monkeypatch.context() as patch, population.use_adapters(FORECAST, dropout=dropout):
-            for module, name in PRODUCTS:
-                patch.setattr(module, name, _note_types(getattr(module, name), seen))
+        for calls in products.values():
+            calls.clear()
+        with population.use_adapters(FORECAST, dropout=dropout):
             # Masks of the same numbers: dropout draws before anything is rounded.
             loss = _loss(population)
-            loss.backward()
+        loss.backward()
+        called = [(name, tensors) for name, calls in products.items() for tensors, _ in calls]
+        seen = {(name, tensor.dtype) for name, tensors in called for tensor in tensors}
         gradients = [one for one in _gradients(population) if one is not None]
         measured[dtype] = (seen, float(loss.detach()), torch.cat([g.flatten() for g in gradients]))
 
@@ -131,10 +126,12 @@ def test_adapters_multiply_in_the_products_type(dropout, monkeypatch):
     assert float((rounded - exact).norm() / exact.norm()) < 0.03
 
 
-def test_attention_changes_type_only_on_accelerators():
-    weight = torch.empty(2, 2, dtype=torch.bfloat16)
-    assert backbones.attention_type(weight) == torch.float32
-    assert backbones.attention_type(weight.to("meta")) == torch.bfloat16
+@pytest.mark.parametrize(("device", "dtype"), [("cpu", torch.float32), ("meta", torch.bfloat16)])
+def test_attention_changes_type_only_on_accelerators(device, dtype):
+    module = Mock(layer_idx=0, **{"q_proj.base.weight.dtype": torch.bfloat16})
+    backend, x = Mock(max_distance=1), torch.empty(2, 2, device=device)
+    attention._attention_forward(module, x, x, x, None, backend, scaling=1.0)
+    assert backend.attend.call_args.args[0].value.dtype == dtype
 
 
 def test_a_route_always_ends_with_its_block():
@@ -181,7 +178,7 @@ def test_one_call_a_shape_and_layer(spy):
 @pytest.mark.parametrize("keys", [1, 8, 1 << 14])
 @pytest.mark.parametrize("build", [build_backbone, build_gemma])
 def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
-    monkeypatch.setattr(segment_batches, "_KEYS_PER_BATCH", keys)
+    monkeypatch.setattr(attention, "_KEYS_PER_BATCH", keys)
     population = insert_adapters(build())
     # Each agent's prompts one by one, prefix and suffix in one piece.
     rows = [
@@ -193,9 +190,9 @@ def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
         for agent in GROUPS
     ]
     with torch.no_grad():
-        together = population.last_token_states(population.pack(GROUPS))
+        together = population.read_out(population.pack(GROUPS))
         packed = [population.pack([[prompt] for prompt in one]) for one in zip(*rows, strict=True)]
-        alone = [population.last_token_states(one)[:, 0] for one in packed]
+        alone = [population.read_out(one)[:, 0] for one in packed]
 
     assert torch.allclose(together, torch.stack(alone, 1), atol=1e-5)
 
@@ -219,17 +216,6 @@ def test_padding_reaches_no_state_or_gradient():
     noisy.square().sum().backward()
     for agent, length in enumerate(lengths):
         assert not noisy_ALD.grad[agent, length:].any()
-
-
-def test_the_cache_holds_each_prompts_tokens():
-    population = build_population()
-    prompts = [5, 6, 7, 8, 9, 10, 11], [12, 13, 14], [15]
-    packed = population.pack([[PromptGroup(row)] for row in prompts])
-    with population.use_adapters(LOGIC), torch.no_grad():
-        cache = population.prefill(packed)
-    assert cache.tokens_AR.tolist() == [[7], [3], [1]]
-    _, second, third = cache.mask_NP.isfinite().tolist()
-    assert (second, third) == ([True] * 3 + [False] * 4, [True] + [False] * 6)
 
 
 TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)

@@ -66,7 +66,7 @@ def test_every_agent_equals_its_adapter_under_peft(kind, tmp_path):
 def test_every_agents_gradients_equal_those_of_peft(tmp_path):
     population = build_population()
     with population.use_adapters(FORECAST):
-        population.last_token_states(_packed(population)).square().sum().backward()
+        population.read_out(_packed(population)).square().sum().backward()
 
     for agent in range(3):
         population.save_adapter(agent, FORECAST, tmp_path / str(agent))
@@ -106,9 +106,9 @@ def test_a_shared_prefix_equals_full_prompts(checkpointing):
     parameters = population.adapter_parameters(LOGIC)
     full = [PREFIXES[i // 2] + SUFFIXES[i] for i in range(6)]
     with population.use_adapters(LOGIC):
-        whole = population.last_token_states(_packed(population, full))
+        whole = population.read_out(_packed(population, full))
         expected = torch.autograd.grad(whole.square().sum(), parameters)
-        states = population.last_token_states(_packed_groups(population))
+        states = population.read_out(_packed_groups(population))
         found = torch.autograd.grad(states.square().sum(), parameters)
 
     assert torch.allclose(whole, states, atol=1e-5)
@@ -124,7 +124,7 @@ def test_identical_suffixes_are_computed_once():
     assert packed.prompts[0] == places
     assert packed.prompts[2] == [[10 + place for place in prompt] for prompt in places]
     with population.use_adapters(LOGIC):
-        states = population.last_token_states(packed)
+        states = population.read_out(packed)
     assert torch.equal(states[:, 0], states[:, 2])
     assert not torch.allclose(states[:, 0], states[:, 1])
 
@@ -159,8 +159,8 @@ def test_batched_greedy_decoding_equals_full_reading():
             tokens = ids[agent, row % 2][mask[agent, row % 2].bool()].tolist()
             for token in tokens:
                 with population.use_adapters(LOGIC, rows=slice(agent, agent + 1)):
-                    state = population.last_token_states(population.pack([[PromptGroup(path)]]))
-                assert int(population.logits(state)[0, 0].argmax()) == token
+                    state = population.read_out(population.pack([[PromptGroup(path)]]))
+                assert int(population.logits(state)[0, 0, 0].argmax()) == token
                 path = [*path, token]
 
 
@@ -185,8 +185,8 @@ def test_sampled_tokens_have_full_sequence_probabilities():
     def largest_deviation(drawn, agent, path):
         """Largest difference of a token's share from its probability, in standard errors."""
         with population.use_adapters(LOGIC, rows=slice(agent, agent + 1)), torch.no_grad():
-            state = population.last_token_states(population.pack([[PromptGroup(path)]]))
-            probability = torch.softmax(population.logits(state)[0, 0] / temperature, -1)
+            state = population.read_out(population.pack([[PromptGroup(path)]]))
+            probability = torch.softmax(population.logits(state)[0, 0, 0] / temperature, -1)
         # Neither even nor settled: a share can be wrong.
         assert 0.02 < float(probability.max()) < 0.98
         share = torch.bincount(drawn, minlength=len(probability)) / len(drawn)
@@ -213,13 +213,13 @@ def test_sampled_tokens_have_full_sequence_probabilities():
 def test_capped_scores_match_prefill_and_decoding():
     plain, population = build_gemma(), insert_adapters(build_gemma())
     with population.use_adapters(None), torch.no_grad():
-        states = population.last_token_states(_packed_groups(population))
+        states = population.read_out(_packed_groups(population))
         ids, _ = _write(population, 2)
 
     for row in range(6):
         whole = PREFIXES[row // 2] + SUFFIXES[row]
         alone = _states_alone(plain.decoder, whole)[-1]
-        assert torch.allclose(states[row // 2, row % 2], alone, atol=1e-5)
+        assert torch.allclose(states[row // 2, row % 2, 0], alone, atol=1e-5)
         first, second = ids[row // 2, row % 2].tolist()
         logits = plain.model(input_ids=torch.tensor([[*whole, first]])).logits[0]
         assert [int(logits[-2].argmax()), int(logits[-1].argmax())] == [first, second]
@@ -264,7 +264,7 @@ def test_last_tokens_are_read_across_the_prefix():
     places = [[2, 3, 4], [0, 1, 2], [5, 6, 7]]
     expected = torch.stack([states_ALD[0, place] for place in places])
     assert torch.equal(read_ARCD[0], expected)
-    assert torch.equal(population.last_token_states(packed), read_ARCD[:, :, -1])
+    assert torch.equal(population.read_out(packed), read_ARCD[:, :, -1:])
 
 
 def test_invalid_packs_embeddings_and_readouts_are_refused():

@@ -17,7 +17,6 @@ from compevo_core.lm.backbone import load_backbone
 from compevo_core.lora.backbone import LORA_TARGETS
 from compevo_core.paper import agent_systems
 from compevo_core.paper.agent_systems import (
-    Architecture,
     build_meta_model,
     build_parameter_report,
     configure_method,
@@ -29,9 +28,8 @@ from compevo_core.paper.agent_systems import (
 )
 from compevo_core.paper.changes import find_variant
 from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
-from compevo_core.paper.method import FitInputs, TrainingPlan
-from compevo_core.paper.method_table import find_method
-from compevo_core.paper.report.rows import read_result_file
+from compevo_core.paper.method_table import FitInputs, TrainingPlan, find_method
+from compevo_core.paper.report.inputs import read_result_file
 from compevo_core.training.run_folder import RunFolder
 from tests.support.models import build_model
 from tests.support.population import news_pool, tiny, windows
@@ -153,24 +151,23 @@ def test_built_systems_have_the_published_parameters():
 @pytest.mark.slow
 @pytest.mark.parametrize("stem", known_architectures())
 def test_every_preset_has_its_published_size(stem):
-    architecture = load_architecture(stem)
-    model = build_meta_model(architecture)
+    model = build_meta_model(load_architecture(stem))
     presets = resources.files("compevo_core.config") / "presets" / "architectures"
     published = json.loads((presets / f"{stem}.json").read_text(encoding="utf-8"))
     assert sum(weight.numel() for weight in model.parameters()) == int(published["parameters"])
 
+    counted = list_trainable_parts(model, "sa")[0]["parameters"]
     lora = LoraConfig(r=16, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM")
     with torch.device("meta"):
         adapted = get_peft_model(model, lora)
     trained = sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
-    assert trained == architecture.adapter_parameters(16)
+    assert trained == counted
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_counted_system_is_the_trained_one(system):
     config = find_variant(system).configure(tiny())
-    sizes = load_backbone(config.backbone, device="cpu").model.config.to_dict()
-    architecture = Architecture.from_mapping(sizes, name="tiny")
+    architecture = load_backbone(config.backbone, device="cpu").model.config
     counted = count_built(architecture, system, agents=3, rank=4)
     model = build_model(config)
 
@@ -179,11 +176,11 @@ def test_the_counted_system_is_the_trained_one(system):
 
 
 def test_an_unknown_empty_or_unlike_system_is_refused(monkeypatch):
-    architecture = load_architecture("smollm2-135m")
+    model = build_meta_model(load_architecture("smollm2-135m"))
     with pytest.raises(ConfigError, match="gpt"):
-        list_trainable_parts(architecture, "gpt")
+        list_trainable_parts(model, "gpt")
     with pytest.raises(ConfigError, match="at least 1"):
-        list_trainable_parts(architecture, "compevo", agents=0)
+        list_trainable_parts(model, "compevo", agents=0)
     monkeypatch.setattr(agent_systems, "count_built", lambda *_, **__: 7)
     with pytest.raises(ConfigError, match=r"sa .* 7"):
         build_parameter_report("smollm2-135m")
@@ -197,12 +194,14 @@ def test_a_model_folder_completes_missing_sizes(tmp_path):
     architecture = load_architecture(str(tmp_path))
 
     assert (architecture.head_dim, architecture.num_key_value_heads) == (8, 4)
-    assert architecture.adapter_parameters(2) == 2 * 2 * (4 * 64 + 3 * 96)
+    (adapter,) = list_trainable_parts(build_meta_model(architecture), "sa", rank=2)
+    assert adapter["parameters"] == 2 * 2 * (4 * 64 + 3 * 96)
 
     with pytest.raises(ConfigError, match="known: gemma-2-9b"):
         load_architecture("llama-9")
+    file.write_text(json.dumps(sizes | {"hidden_size": 0}))
     with pytest.raises(ConfigError, match="hidden_size"):
-        Architecture.from_mapping(sizes | {"hidden_size": 0}, name="x")
+        load_architecture(str(file))
     file.write_text("{")
     with pytest.raises(ConfigError, match="not JSON"):
         load_architecture(str(file))

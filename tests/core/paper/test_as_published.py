@@ -11,16 +11,16 @@ from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import LeakageError, NonFiniteLoss
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.paper.as_published import (
+from compevo_core.paper.changes import LEAST_DISTANCE, lend_news
+from compevo_core.paper.declared import STANDARD
+from compevo_core.paper.fine_tuned import (
     FIRST_LOGIC,
     AsPublished,
     AsWritten,
     configure_method,
     render_series,
 )
-from compevo_core.paper.declared import STANDARD
-from compevo_core.paper.method import FitInputs
-from compevo_core.paper.news_changes import LEAST_DISTANCE, lend_news
+from compevo_core.paper.method_table import FitInputs
 from tests.support.answers import pad_rows
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_backbone import build_backbone
@@ -100,7 +100,7 @@ def test_agents_hear_and_adopt_logics(monkeypatch):
 
 @pytest.mark.parametrize(("threshold", "count"), [(2.0, 1), (-2.0, 3)])
 def test_the_best_article_is_read_without_similarity(monkeypatch, threshold, count):
-    monkeypatch.setattr("compevo_core.paper.as_published.THRESHOLD", threshold)
+    monkeypatch.setattr("compevo_core.paper.fine_tuned.THRESHOLD", threshold)
     model, view = make_untrained(), LATER[0].view
     chosen = model.choose_news(FIRST_LOGIC, view)
     assert chosen == model.retriever.retrieve(FIRST_LOGIC, view)[:count]

@@ -24,10 +24,13 @@ from compevo_core.paper.changes import (
     find_variant,
     list_changes,
 )
-from compevo_core.paper.report.inputs import read_configs, read_inputs
-from compevo_core.paper.report.paper_tables import PRINTED, build_fold_table, build_paper_tables
-from compevo_core.paper.report.published import list_subjects
-from compevo_core.paper.report.rows import read_result_file
+from compevo_core.paper.report.inputs import read_configs, read_inputs, read_result_file
+from compevo_core.paper.report.paper_tables import (
+    PRINTED,
+    build_fold_table,
+    build_paper_tables,
+    list_subjects,
+)
 from compevo_core.paper.trials import (
     Trial,
     _select_scopes,

@@ -1,6 +1,5 @@
 """The control: planted news is found and read, and nothing where there is nothing."""
 
-import json
 import logging
 from collections import Counter
 from types import SimpleNamespace
@@ -42,7 +41,6 @@ from compevo_core.paper.report.inputs import read_configs
 from compevo_core.training import trainer
 from compevo_core.training.run_folder import RunFolder
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
-from tests.support.tiny_run import Killed, kill_after, read_hash, read_records
 
 LOG = logging.getLogger(__name__)
 slow = pytest.mark.slow
@@ -170,23 +168,6 @@ def test_tables_are_written_with_every_training(control, tmp_path):
     schemas = (CONTROL_SCHEMA, ROUNDS_SCHEMA)
     for path, frame, schema in zip(paths, (rows, rounds), schemas, strict=True):
         assert pl.read_csv(path, schema_overrides=schema).equals(frame)
-
-
-@slow
-def test_an_interrupted_search_ends_alike(tmp_path, monkeypatch):
-    monkeypatch.setattr(retrieval, "load_encoder", lambda _: sentence_encoder())
-    world, whole, stopped = planted_world(), tmp_path / "whole", tmp_path / "stopped"
-    data = (search(run__rounds=4), world.split("train")[:60], world.split("val"), world.news)
-
-    trainer.train(*data, whole)
-    with pytest.raises(Killed):
-        trainer.train(*data, stopped, on_round=kill_after(1))
-    trainer.train(*data, stopped)
-    assert read_records(stopped) == read_records(whole)
-    assert read_hash(stopped) == read_hash(whole)
-    # Three logics are remembered besides the played one and the eight new ones.
-    state = json.loads((whole / "checkpoints/round_000004/state.json").read_text())
-    assert [len(records) for records in state["records"].values()] > [9, 9, 9]
 
 
 @slow

@@ -23,31 +23,28 @@ from compevo_core.lm import backbone
 from compevo_core.lm.backbone import TINY
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.lud import (
+    ANSWERS,
     LUD_SCHEMA,
     REGIME_EDGES,
-    build_lud_table,
-    cohens_kappa,
-    logic_update_degree,
-    measure_agreement,
-    measure_gains,
-    measure_lud,
-    space_rounds,
-    summarize_gains,
-    tabulate_lud,
-    update_magnitude,
-    write_lud_rows,
-)
-from compevo_core.paper.lud_judges import (
-    ANSWERS,
     EndpointJudge,
     JudgeReplyError,
     JudgeVerdict,
     LocalJudge,
     SlotJudge,
     build_judge_messages,
+    build_lud_table,
+    cohens_kappa,
     hash_question,
     judge_pairs,
+    logic_update_degree,
+    measure_agreement,
+    measure_gains,
+    measure_lud,
     parse_verdict,
+    space_rounds,
+    summarize_gains,
+    update_magnitude,
+    write_lud_rows,
 )
 from compevo_core.paper.report.inputs import KINDS, read_inputs
 from compevo_core.runtime.files import write_text
@@ -280,8 +277,8 @@ def test_the_command_loads_the_runs_backbone_lazily(tmp_path, monkeypatch):
 SUMMARY = LUD | {"config_hash": "c1", "judges": LUD["judges"][1:]}
 
 
-def test_a_run_has_rows_per_judge_and_regime():
-    rows = tabulate_lud(SUMMARY, "electricity")
+def test_a_run_has_rows_per_judge_and_regime(tmp_path):
+    rows = pl.read_csv(write_lud_rows(tmp_path, SUMMARY, "electricity"))
     pair, *regimes = rows["subject"]
     assert pair == "local:packaged:smollm2-135m/float32 / endpoint:m-1"
     assert regimes == ["low", "medium", "high", "changed"]
@@ -477,7 +474,7 @@ def test_a_pair_is_judged_once_a_call(tmp_path):
 
 def test_judge_text_and_prompt_make_the_key(monkeypatch):
     keys = {hash_question(*question) for question in ("jab", "kab", "jba", "jac")}
-    monkeypatch.setattr("compevo_core.paper.lud_judges.SYSTEM_PROMPT", "Be kind.")
+    monkeypatch.setattr("compevo_core.paper.lud.SYSTEM_PROMPT", "Be kind.")
     keys.add(hash_question("j", "a", "b"))
     assert len(keys) == 5
 

@@ -18,18 +18,20 @@ from compevo_core.lm import backbone, encoder, model_sources
 from compevo_core.lm.backbone import TINY
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lora.population import Population
-from compevo_core.paper import news2forecast, text_networks
+from compevo_core.paper import fine_tuned, text_networks
 from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
-from compevo_core.paper.method import LANGUAGE_MODEL_SEEDS, FitInputs, Method
+from compevo_core.paper.fine_tuned import News2Forecast
 from compevo_core.paper.method_table import (
+    LANGUAGE_MODEL_SEEDS,
     METHODS,
+    FitInputs,
+    Method,
     find_method,
     prepare_inputs,
     score_seed,
     select_methods,
 )
 from compevo_core.paper.networks.forecaster import NETWORKS
-from compevo_core.paper.news2forecast import News2Forecast
 from tests.support.answers import answer_in_numbers
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_backbone import build_backbone
@@ -176,7 +178,7 @@ def test_a_network_stays_within_its_budget(name):
 def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch, spy):
     changes = {"population.agents": 1, "population.exposed_peers": 0, "forecast.decoder": "text"}
     config = tiny().with_overrides({**changes, "forecast.prior": "none", "evolution.form": "slots"})
-    monkeypatch.setattr(news2forecast, "configure_method", lambda *_: config)
+    monkeypatch.setattr(fine_tuned, "configure_method", lambda *_: config)
     # The settings behind the rows' hash can be written next to them.
     assert METHODS["news2forecast"].configure(INPUTS) is config
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))

@@ -12,20 +12,18 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError, LeakageError, NonFiniteLoss
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lora.population import Population
-from compevo_core.paper import news2forecast, text_networks
-from compevo_core.paper.agent_systems import load_architecture
+from compevo_core.paper import agent_systems, fine_tuned, text_networks
+from compevo_core.paper.changes import swap_news
 from compevo_core.paper.declared import STANDARD
-from compevo_core.paper.method import FitInputs
-from compevo_core.paper.networks.forecaster import NetworkBaseline
-from compevo_core.paper.networks.gpt4ts import GPT4TS
-from compevo_core.paper.networks.layers import count_trainable
-from compevo_core.paper.news2forecast import (
+from compevo_core.paper.fine_tuned import (
     SETTINGS,
     News2Forecast,
     TriedLogic,
     write_reflection_prompt,
 )
-from compevo_core.paper.news_changes import swap_news
+from compevo_core.paper.method_table import FitInputs
+from compevo_core.paper.networks.architectures import GPT4TS, count_trainable
+from compevo_core.paper.networks.forecaster import NetworkBaseline
 from compevo_core.paper.text_networks import (
     GPT4MTS,
     NEWS_DAYS,
@@ -97,7 +95,9 @@ def test_the_answer_holds_the_true_values(untrained):
 def test_the_adapter_has_the_published_size():
     # PEFT prints 19,988,480 for rank 8 on all seven linear layers of Llama 2 7B.
     assert SETTINGS["population.rank"] == 8
-    assert load_architecture("llama-2-7b").adapter_parameters(8) == 19_988_480
+    model = agent_systems.build_meta_model(agent_systems.load_architecture("llama-2-7b"))
+    (adapter,) = agent_systems.list_trainable_parts(model, "sa", rank=8)
+    assert adapter["parameters"] == 19_988_480
 
 
 def test_the_best_validated_logic_and_adapter_stay(monkeypatch):
@@ -170,7 +170,7 @@ def test_later_news_later_splits_and_divergence_are_refused(untrained, monkeypat
         untrained.predict([leaking])
 
     nan = torch.tensor(float("nan"), requires_grad=True)
-    monkeypatch.setattr(news2forecast.News2Forecast, "measure_loss", lambda *_: nan)
+    monkeypatch.setattr(fine_tuned.News2Forecast, "measure_loss", lambda *_: nan)
     with pytest.raises(NonFiniteLoss, match="lower learning rate"):
         fit()
 

@@ -16,6 +16,13 @@ from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper.changes import (
+    LEAST_DISTANCE,
+    NEWS_CHANGES,
+    Relevance,
+    change_news,
+    swap_news,
+)
 from compevo_core.paper.news_audit import (
     ANY,
     AUDIT_SCHEMA,
@@ -27,13 +34,6 @@ from compevo_core.paper.news_audit import (
     list_read_groups,
     select_own,
     write_audit,
-)
-from compevo_core.paper.news_changes import (
-    LEAST_DISTANCE,
-    NEWS_CHANGES,
-    Relevance,
-    change_news,
-    swap_news,
 )
 from compevo_core.paper.report.evidence_tables import judge_news, list_evidence
 from compevo_core.paper.report.inputs import KINDS

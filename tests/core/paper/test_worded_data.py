@@ -29,24 +29,22 @@ from compevo_core.paper.control import (
     write_text,
 )
 from compevo_core.paper.planted_news import (
+    DEMAND,
     DISTRACTORS,
     EVENTS,
     HEADLINES,
-    PRIOR,
-    WORLDS,
-    PlantedNews,
-    list_headlines,
-    measure_residuals,
-    plant_news,
-)
-from compevo_core.paper.worded_data import (
-    DEMAND,
     IRELAND,
     IRELAND_EARLIER,
+    PRIOR,
     TEXT_SCHEMA,
     TOY,
     WEATHER,
+    WORLDS,
+    PlantedNews,
     WordedData,
+    list_headlines,
+    measure_residuals,
+    plant_news,
     read_worded_data,
 )
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder

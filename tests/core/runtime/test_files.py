@@ -33,20 +33,6 @@ from compevo_core.runtime.files import (
 )
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    path = write_text(tmp_path / "result.csv", "old")
-
-    def fail_halfway(part):
-        part.write_text("new, but not all of i")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, fail_halfway)
-
-    assert path.read_text() == "old"
-    assert [file.name for file in tmp_path.iterdir()] == ["result.csv"]
-
-
 def test_new_files_are_readable_and_deterministic(tmp_path):
     path = write_json(tmp_path / "a" / "b" / "file.json", {"b": "é", "a": [2]})
     assert path.stat().st_mode & 0o777 == 0o644

@@ -75,27 +75,6 @@ def test_a_refit_keeps_the_earlier_errors(tmp_path):
     np.testing.assert_allclose(before_NH, after_NH, rtol=1e-9, atol=1e-9)
 
 
-def test_only_known_values_move_weights_and_fits(tmp_path):
-    online = {"selection__online": True, "selection__rule": "boa", "run__validate_every": 0}
-    online |= {"forecast__refit_days": 3, "forecast__known_errors": "mean"}
-    config = members(*MIXED, forecast__prior_folds=3, **online)
-    # Without validation no guard puts the best prior in the place of the mixture.
-    population = train_members(tmp_path, config, TRAIN, VAL[:0])
-    clean = population.follow(TEST)
-    cut = TEST.views()[8].origin_utc
-    truth_NH = TEST.truth()
-    truth_NH[[view.origin_utc >= cut for view in TEST.views()]] *= 3.0
-    poisoned = population.follow(TEST.with_truth(truth_NH))
-    until = np.array([view.origin_utc <= cut for view in TEST.views()])
-
-    for name in ("aggregate", "step_weights"):
-        one, other = getattr(clean, name), getattr(poisoned, name)
-        assert np.array_equal(one[until], other[until], equal_nan=True), name
-        assert not np.array_equal(one[~until], other[~until], equal_nan=True), name
-    assert not np.allclose(clean.bases[:, ~until], poisoned.bases[:, ~until])
-    assert population.observe(TEST) == len(TEST)
-
-
 def test_weights_begin_with_those_of_the_members(tmp_path):
     weights = [{"prior": MIXED[0], "weight": 3.0}, {"prior": MIXED[1]}]
     online = {"selection__online": True, "selection__rule": "boa"}

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from compevo_core.agents.logics import find_topics
-from compevo_core.agents.observation import Observation
+from compevo_core.agents.observation import observe
 from tests.support.rounds import build_round_trainer
 
 pytestmark = pytest.mark.slow
@@ -19,7 +19,7 @@ def _measure_rise(policy_lr, lambda_div):
     settings |= {"objective__lambda_div": lambda_div, "optim__policy_lr": policy_lr}
     trainer, state, _ = build_round_trainer(2 * UPDATES, optim__warmup_ratio=0.0, **settings)
     generators = [torch.Generator().manual_seed(agent) for agent in range(2)]
-    seen = Observation(logics=state.logics, rewards=[-1.0, -1.0], peers=[[1], [0]])
+    seen = observe(logics=state.logics, rewards=[-1.0, -1.0], peers=[[1], [0]])
     shares = []
     for number in range(UPDATES):
         trainer.update.start_round(number)

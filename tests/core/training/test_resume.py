@@ -174,6 +174,7 @@ class _StandInGpu:
 @pytest.mark.parametrize("began_with_gpus", [True, False])
 def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypatch):
     trainer, state, _ = build_round_trainer()
+    state.train_seconds = 3.0
     generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
     gpu = _StandInGpu(monkeypatch) if began_with_gpus else None
     captured = capture_state(trainer.model, trainer.update.optimizer, state, generators)
@@ -185,8 +186,9 @@ def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypa
 
     saved = load_newest_checkpoint(tmp_path, trainer.shards)
     assert saved is not None
-    restore_state(saved, trainer.model, trainer.update.optimizer, generators)
+    again = restore_state(saved, trainer.model, trainer.update.optimizer, generators)
     assert all(torch.equal(a, b) for a, b in zip(gpu.states, before, strict=True))
+    assert again.train_seconds == 3.0
 
 
 CONFIG = tiny(run__rounds=2, run__validate_every=1, evolution__every=0)

@@ -11,8 +11,8 @@ from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.artifact import read_inputs
+from compevo_core.training.loop import ReadingModel
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.search import ReadingModel
 from compevo_core.training.trainer import train
 from tests.support.planted import planted_world, search
 from tests.support.tiny_run import Killed, kill_after

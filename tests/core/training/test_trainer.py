@@ -7,16 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from compevo_core.errors import CheckpointMismatch, ConfigError, LeakageError, NonFiniteLoss
+from compevo_core.errors import ConfigError, LeakageError
 from compevo_core.paper.changes import find_variant
 from compevo_core.training import loop
-from compevo_core.training.calibration import ValidationErrors
-from compevo_core.training.model import PopulationModel
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
-from tests.support.models import move_heads
 from tests.support.population import news_pool, tiny, windows
-from tests.support.tiny_run import ROUNDS, read_records, train_days, train_tiny
+from tests.support.tiny_run import ROUNDS, read_records, train_days
 
 
 def test_a_round_records_every_term_and_agent(tiny_run):
@@ -40,14 +37,6 @@ def test_the_prediction_error_falls_on_train(tmp_path):
     train_days(config, tmp_path)
     loss = [r["loss_pred"] for r in read_records(tmp_path)]
     assert np.mean(loss[-8:]) < 0.9 * np.mean(loss[:8])
-
-
-def test_only_a_finished_runs_configuration_fits(tiny_run):
-    before = (tiny_run / "rounds.jsonl").stat().st_mtime_ns
-    assert train_tiny(tiny_run)["rounds"] == ROUNDS
-    assert (tiny_run / "rounds.jsonl").stat().st_mtime_ns == before
-    with pytest.raises(CheckpointMismatch, match="config_hash"):
-        train_tiny(tiny_run, changes={"run__seed": 5})
 
 
 @pytest.mark.parametrize("split", ["test", "inference"])
@@ -84,22 +73,6 @@ def test_a_variant_trains_without_what_it_leaves_out(name, recorded, tmp_path):
     assert {key: last[key] for key in recorded} == recorded
 
 
-def test_a_non_finite_loss_names_the_agent(tmp_path):
-    original = PopulationModel.head_parameters
-
-    def poisoned(self):
-        parameters = original(self)
-        parameters[-1].data[1] = float("nan")  # agent 1's head bias
-        return parameters
-
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        pytest.raises(NonFiniteLoss, match=r"round 0 for agent\(s\) \[1\]"),
-    ):
-        patch.setattr(PopulationModel, "head_parameters", poisoned)
-        train_days(tiny(), tmp_path)
-
-
 def run_here(out, on_round=None, **overrides):
     config = tiny(**{"evolution__every": 0} | overrides)
     return train_days(config, out, days=2, val_days=2, on_round=on_round)
@@ -121,14 +94,14 @@ def test_the_best_validated_round_is_sealed(errors, chosen, tmp_path, monkeypatc
     def made_up(*arguments):
         if not untrained:
             untrained.append(measure(*arguments))
-        return ValidationErrors(next(measured), 1.0)
+        return next(measured), 1.0
 
     monkeypatch.setattr(loop, "measure_validation", made_up)
     changes = {"run__validate_every": 2, "evolution__every": 4}
     summary = run_here(tmp_path, run__rounds=4, **changes)
 
     # Untrained agents, which are a candidate too, validate as their prior.
-    assert untrained[0].aggregate == pytest.approx(untrained[0].prior, rel=1e-6)
+    assert untrained[0][0] == pytest.approx(untrained[0][1], rel=1e-6)
     assert (summary["chosen_round"], summary["val_mae_scaled"]) == (chosen, min(errors))
 
     best = tmp_path / "best" / f"round_{chosen:06d}"
@@ -146,13 +119,6 @@ def test_the_best_validated_round_is_sealed(errors, chosen, tmp_path, monkeypatc
         )
     history = [r.val_mae_scaled for r in RunFolder(tmp_path).read_rounds()]
     assert history == [None, errors[1], None, errors[2]]
-
-
-def test_no_sealed_model_is_worse_than_its_prior(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "PopulationModel", move_heads(0.5))
-    summary = run_here(tmp_path, run__rounds=1, optim__forecast_lr=0.0, optim__policy_lr=0.0)
-    assert summary["val_raw_mae_scaled"] > summary["val_prior_mae_scaled"]
-    assert summary["val_sealed_mae_scaled"] <= summary["val_prior_mae_scaled"]
 
 
 def test_a_refit_trains_on_train_and_validation(tmp_path):

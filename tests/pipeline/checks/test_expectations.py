@@ -135,6 +135,10 @@ def demand(days=120, move=None):
     return make_series(values, first=FIRST, series_id="AEMO/TOTALDEMAND/NSW1")
 
 
+# Sydney's clocks go back on 6 April and forward on 5 October: from 1 May it is day 157.
+CLOCKS = demand(days=200, move=(157, 200, -1))
+
+
 @pytest.mark.parametrize("lost_day", [None, 7])
 def test_a_month_moved_by_an_hour_is_found(lost_day):
     frame = demand(move=(45, 75, 1)).filter(pl.col("start_utc").dt.day().ne_missing(lost_day))
@@ -145,23 +149,18 @@ def test_a_month_moved_by_an_hour_is_found(lost_day):
 
 
 @pytest.mark.parametrize(
-    "frame",
+    ("frame", "zones", "count"),
     [
-        demand(),
-        demand().with_columns(pl.col("value") * pl.int_range(pl.len()) / 1000),
-        demand(days=20, move=(10, 20, 1)),
+        (demand(), (), 0),
+        (demand().with_columns(pl.col("value") * pl.int_range(pl.len()) / 1000), (), 0),
+        (demand(days=20, move=(10, 20, 1)), (), 0),
+        (CLOCKS, ("Australia/Sydney",), 0),
+        (CLOCKS, (), 1),
     ],
-    ids=["nothing", "a level that rises", "too short to say"],
+    ids=["nothing", "a rising level", "too short to say", "a change of clocks", "another zone"],
 )
-def test_what_is_no_jump_is_not_reported(frame):
-    assert find_jumps(frame, HALF_HOUR) == []
-
-
-def test_a_change_of_clocks_is_no_jump():
-    # Sydney's clocks go back on 6 April and forward on 5 October: from 1 May it is day 157.
-    moved = demand(days=200, move=(157, 200, -1))
-    assert find_jumps(moved, HALF_HOUR, ("Australia/Sydney",)) == []
-    assert len(find_jumps(moved, HALF_HOUR)) == 1
+def test_what_is_no_jump_is_not_reported(frame, zones, count):
+    assert len(find_jumps(frame, HALF_HOUR, zones)) == count
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,36 @@
-"""``compevo forecast``: a day whose truth is unknown, from what a deployment has stored."""
+"""``compevo forecast`` and ``compevo explain``: a day whose truth is unknown, and its parts."""
 
 import json
 import shutil
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import date, datetime, timedelta
 from functools import partial
 
 import polars as pl
 import pytest
 
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.forecast.issued import read_chain, read_issued
-from compevo_pipeline.cli.forecast import read_day
+from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
+from compevo_core.forecast.explain import explain as read_parts
+from compevo_core.forecast.issued import IssuedForecast, read_chain, read_issued, write_issued
+from compevo_core.report.tables import clean_text
+from compevo_core.report.tomorrow import format_band
+from compevo_pipeline.cli.forecast import (
+    find_record,
+    list_news_effects,
+    read_day,
+    render_explanation,
+    render_forecast,
+)
 from compevo_pipeline.storage.series_store import SeriesStore
+from tests.core.report.test_tomorrow import add_day_facts, add_effect
 from tests.support.commands import invoke
+from tests.support.issued_samples import ORIGIN, make_issued, make_mixture
 from tests.support.operational import DATASET, make_deployment, make_frames
 from tests.support.window_samples import from_nem
 
-ORIGIN = from_nem(2026, 2, 24)
-ISSUE_TIME = ORIGIN - timedelta(hours=7)
+MIDNIGHT = from_nem(2026, 2, 24)
+ISSUE_TIME = MIDNIGHT - timedelta(hours=7)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +45,7 @@ def forecast(layout):
 
 
 def read(layout, known):
-    day = layout.issued(DATASET) / f"{ORIGIN:%Y%m%dT%H%MZ}"
+    day = layout.issued(DATASET) / f"{MIDNIGHT:%Y%m%dT%H%MZ}"
     return day / f"known-{known:%Y%m%dT%H%MZ}"
 
 
@@ -44,7 +57,7 @@ def test_later_data_change_no_forecast(layout, forecast, tmp_path):
     assert shown.splitlines()[-1].split()[0] == "NSW1"
 
     first = read_issued(read(layout, ISSUE_TIME))
-    assert first.rows["start_utc"].min() == ORIGIN
+    assert first.rows["start_utc"].min() == MIDNIGHT
     assert datetime.fromisoformat(first.facts["issued_at"]).utcoffset() == timedelta(0)
     rows = pl.read_csv(tmp_path / "tomorrow.csv")
     assert rows["start"][0] == "2026-02-24T00:00:00+10:00" and rows.height == 48
@@ -74,7 +87,7 @@ def test_later_data_change_no_forecast(layout, forecast, tmp_path):
 
     # Known to midnight it is another forecast, of a model that has seen one more day of errors.
     forecast("--known-to", "midnight")
-    midnight = read_issued(read(layout, ORIGIN))
+    midnight = read_issued(read(layout, MIDNIGHT))
     assert midnight.hash != first.hash
     assert midnight.facts["series"][0]["unknown_inputs"] == 0
 
@@ -133,3 +146,145 @@ def test_what_cannot_be_forecast_is_refused(forecast):
     for words in (["traffic"], ["electricity", "--known-to", "issue-time"], ["demand"]):
         with pytest.raises(ConfigError, match=words[0]):
             forecast(*words)
+
+
+SAMPLE = "[sample: synthetic data]"
+
+
+def read_line(shown, start):
+    """The line that begins so, without its white space."""
+    return " ".join(next(line for line in shown.splitlines() if line.startswith(start)).split())
+
+
+def test_a_line_holds_energy_and_peak():
+    shown = render_forecast(add_day_facts(make_issued()), SAMPLE)
+    expected = "NSW1 192.0 189.6-194.4 9520 9400-9700 18:30 +25.0% +14.3% 189.6"
+    assert read_line(shown, "NSW1") == expected
+    lines = shown.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    # Made-up data is called so above the table, which is what stands last in a terminal.
+    assert SAMPLE in lines[:3] and lines[-1].startswith("SA1")
+
+
+def test_a_large_effect_of_news_is_shown():
+    issued = add_effect(make_issued(), -400.0)
+    shown = render_explanation(issued, read_parts(issued, "SA1"), None, SAMPLE)
+    assert shown.splitlines()[5].startswith("SA1 -315 MW: '<script>alert('storm')")
+    assert shown.splitlines()[5].endswith("(agent 1)") and "NSW1" not in shown
+    assert [line[:4] for line in list_news_effects(issued)] == ["NSW1", "SA1 "]
+
+
+def test_the_change_compares_the_same_steps():
+    issued = make_issued()
+    (summary, _) = summarise_day(issued)
+    # 34 half-hours of yesterday are known, at 6,000 MW; the forecast of these is 7,500 MW.
+    assert summary.change_pct == 25.0
+
+    unknown = [{**one, "inputs": [None] * 48} for one in issued.facts["series"]]
+    nothing = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": unknown})
+    assert summarise_day(nothing)[0].change_pct is None
+
+    # Of a longer past whole seasons count: the second of two days of inputs is yesterday.
+    longer = [{**one, "inputs": [1.0] * 48 + [6000.0] * 48} for one in issued.facts["series"]]
+    both = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": longer})
+    assert summarise_day(both)[0].change_pct == pytest.approx(100 / 3)
+
+
+def test_numbers_keep_their_sign_and_digits():
+    assert format_band((-16.78, 7.02), 1) == "-16.8 to 7.0"
+    assert format_band((16.78, 17.02), 1) == "16.8-17.0"
+    for value, decimals in ((0.0, 0), (0.6612, 4), (9.5, 3), (512.0, 1), (9873.0, 0)):
+        assert choose_decimals([value]) == decimals
+
+
+def test_a_name_cannot_move_the_cursor():
+    assert clean_text("\x1b[2JNSW\n1\u202e") == "[2JNSW 1"
+    shown = render_forecast(make_issued(entities=("\x1b[31mred\x07" + "x" * 40, "SA1")), SAMPLE)
+    assert "\x1b" not in shown and "\x07" not in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_a_daily_step_is_named_by_date():
+    issued = make_issued()
+    first = issued.starts[0]
+    days = issued.rows.with_columns(start_utc=first + (pl.col("start_utc") - first) * 48)
+    facts = {**issued.facts, "step_minutes": 24 * 60}
+    assert format_start(issued, issued.starts[37]) == "18:30"
+    daily = replace(issued, rows=days, facts=facts)
+    assert format_start(daily, first + timedelta(days=37)) == "07 May"
+
+
+@pytest.fixture
+def issued_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
+    monkeypatch.setenv("COMPEVO_MODE", "sample")
+    root = tmp_path / "sample" / "forecasts" / "issued" / "electricity-operational"
+    write_issued(root, make_issued())
+    write_issued(root, make_issued(known_steps=48, level=8100.0))
+    return root
+
+
+def explain(*words):
+    return invoke("explain", *words)
+
+
+def test_the_parts_of_the_day_add_up(issued_folder):
+    shown = explain("2026-03-31", "NSW1", "--known-to", "issue-time")
+    assert read_line(shown, "agent 0") == "agent 0 25.0 % 7920 +30 +20 1992"
+    assert read_line(shown, "agent 1").endswith(" 6008")
+    assert read_line(shown, "weighted").endswith(" 8000")
+    assert read_line(shown, "forecast minus published").endswith(" +100")
+    assert all(len(line) <= 80 for line in shown.splitlines() if "The record" not in line)
+
+
+def test_what_was_read_is_shown_as_text(issued_folder):
+    shown = explain("2026-03-31", "NSW1")
+    assert "example.org: <script>alert('storm')</script>" in shown
+    assert "read by" not in shown and "2026 16:40" in shown
+
+
+def test_numeric_members_are_named_with_weights():
+    issued = make_mixture("calendar-ridge", "gbm")
+    shown = render_explanation(issued, read_parts(issued, "NSW1"), None, SAMPLE)
+    assert read_line(shown, "   ").split() == ["weight", "forecast", "correction", "adds"]
+    assert read_line(shown, "calendar-ridge") == "calendar-ridge 25.0 % 7950 +20 1992"
+    assert read_line(shown, "weighted") == "weighted sum 8025 -25 8000"
+    assert read_line(shown, "published") == "published 7900"
+    assert not any(word in shown for word in ("agent", "article", "prior", "Corrections"))
+
+
+def test_a_single_model_is_one_line():
+    for level, line in ((0.0, "gbm: 8000 MW"), (20.0, "gbm: 8000 MW, with a correction of +20")):
+        issued = make_mixture("gbm", level=level)
+        shown = render_explanation(issued, read_parts(issued, "NSW1"), None, SAMPLE)
+        assert read_line(shown, "gbm") == line
+        assert read_line(shown, "forecast minus").endswith(": +100")
+        assert not any(word in shown for word in ("agent", "weight", "prior", "news"))
+
+
+def test_one_step_is_explained_on_the_markets_clock(issued_folder):
+    shown = explain("2026-03-31", "NSW1", "--step", "18:30")
+    assert "NSW1: 9600 MW" in shown and "18:30" in shown
+    with pytest.raises(ConfigError, match=r"'18:15'.* 00:00"):
+        explain("2026-03-31", "NSW1", "--step", "18:15")
+
+
+def test_the_forecast_that_knew_most_is_explained(issued_folder):
+    for known_to, hours in ((None, 0), ("midnight", 0), ("issue-time", 7)):
+        found = find_record(issued_folder, date(2026, 3, 31), known_to)
+        assert found is not None
+        known = ORIGIN - timedelta(hours=hours)
+        assert found[0].facts["information_until"] == known.isoformat()
+
+    # The record of a day begins on the day before in UTC: its neighbours are not taken for it.
+    assert find_record(issued_folder, date(2026, 3, 30), None) is None
+
+
+def test_a_missing_forecast_names_its_command(issued_folder):
+    asked = ("2026-04-01", "NSW1", "--known-to", "issue-time")
+    with pytest.raises(DataError, match=r"04-01 --known-to issue-time$"):
+        explain(*asked)
+    with pytest.raises(DataError, match=r"--day 2026-04-01$"):
+        explain(*asked[:2])
+    with pytest.raises(DataError, match="electricity --day 2026-03-31"):
+        explain("2026-03-31", "NSW1", "electricity")

@@ -81,9 +81,19 @@ PLACES = ["--windows", "{home}", "--news", "{home}"]
         (["lud", "{home}/none"], "{home}/none"),
         (["trace", "{home}/none", "x"], "{home}/none"),
         (["evaluate", "{home}/none", *PLACES], "{home}/none"),
+        (["audit-news", "{home}"], "--windows and --news"),
+        (["audit-news", "exchange"], "compevo refresh exchange"),
+        (["table", "{home}"], "{home}"),
+        (["experiment", "control", "electricity", "--effects", "big"], "--effects big"),
+        (["experiment", "text", "poems"], "'poems'"),
+        (["experiment", "text", "weather"], "COMPEVO_ARCHIVE"),
+        (["experiment", "context"], "COMPEVO_ARCHIVE"),
+        (["experiment", "context", "--reader", "gpt"], "'gpt'"),
     ],
 )
-def test_what_is_wrong_ends_as_one_line(tmp_path, capsys, words, said):
+def test_what_is_wrong_ends_as_one_line(tmp_path, monkeypatch, capsys, words, said):
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("COMPEVO_ARCHIVE", raising=False)
     with pytest.raises(SystemExit) as stop:
         main(["paper", *(word.format(home=tmp_path) for word in words)])
     assert stop.value.code == 1

@@ -1,10 +1,12 @@
 """The endpoint of a deployment: one POST, what each failure means, and who asks it."""
 
 import json
+import logging
 
 import pytest
 import requests
 import responses
+from requests import ConnectionError, Timeout
 
 from compevo_core.errors import (
     ConfigError,
@@ -16,6 +18,7 @@ from compevo_core.errors import (
 from compevo_core.paper.changes import find_variant
 from compevo_pipeline.config import endpoints as judge_transport
 from compevo_pipeline.config.endpoints import endpoint_transport, read_selector
+from compevo_pipeline.config.settings import Settings
 from tests.support.population import tiny
 
 BASE = "https://judge.example/v1"
@@ -23,39 +26,30 @@ URL = f"{BASE}/chat/completions"
 KEY = "not-a-real-key"
 
 
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        *((status, SourceTransient) for status in (429, 503)),
-        *((status, SourceBlocked) for status in (401, 403)),
-        *((status, SourceRejected) for status in (400, 307)),
-    ],
-)
-@responses.activate
-def test_a_status_has_a_meaning(status, error):
-    elsewhere = {"Location": "https://elsewhere.example/"}
-    responses.post(URL, status=status, headers=elsewhere, json={"echo": KEY})
-    with pytest.raises(error, match=str(status)) as caught:
-        endpoint_transport(BASE, api_key=KEY)({})
-    assert KEY not in str(caught.value)
-    assert len(responses.calls) == 1
+ECHO = {"headers": {"Location": "https://elsewhere.example/"}, "json": {"echo": KEY}}
+ANSWERS = [
+    *(({"status": status} | ECHO, SourceTransient) for status in (429, 503)),
+    *(({"status": status} | ECHO, SourceBlocked) for status in (401, 403)),
+    *(({"status": status} | ECHO, SourceRejected) for status in (400, 307)),
+    *(({"body": error()}, SourceTransient) for error in (Timeout, ConnectionError)),
+    *(({"body": body}, SchemaDrift) for body in (b"<html>", b"[]", b"\xff\xfe", b"")),
+    ({"body": json.dumps({"text": "x" * 100})}, SchemaDrift),
+]
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        *((error(), SourceTransient) for error in (requests.Timeout, requests.ConnectionError)),
-        *((body, SchemaDrift) for body in (b"<html>", b"[]", b"\xff\xfe", b"")),
-        (json.dumps({"text": "x" * 100}), SchemaDrift),
-    ],
-)
+@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize(("answer", "error"), ANSWERS)
 @responses.activate
-def test_faults_of_an_endpoint_have_their_classes(monkeypatch, body, error):
+def test_faults_of_an_endpoint_have_their_classes(monkeypatch, caplog, answer, error, key):
+    caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(judge_transport, "MAX_REPLY_BYTES", 50)
-    responses.post(URL, body=body)
-    with pytest.raises(error):
-        endpoint_transport(BASE, api_key=None)({})
-    assert "Authorization" not in responses.calls[0].request.headers
+    responses.post(URL, **answer)
+    said = str(answer["status"]) if "status" in answer else None
+    with pytest.raises(error, match=said) as caught:
+        endpoint_transport(BASE, api_key=key)({})
+    assert KEY not in f"{caught.value} {caplog.text}"
+    (call,) = responses.calls
+    assert ("Authorization" in call.request.headers) is (key is not None)
 
 
 def test_a_request_has_a_time_limit(monkeypatch):
@@ -102,6 +96,7 @@ def test_an_endpoint_is_asked_with_its_key(monkeypatch):
     request = responses.calls[0].request
     assert request.headers["Authorization"] == f"Bearer {KEY}"
     assert json.loads(request.body) == {"model": "writer"}
+    assert KEY not in repr(Settings.from_environment())
 
 
 def test_an_endpoint_is_asked_where_named(monkeypatch):

@@ -72,19 +72,6 @@ def test_a_permanent_error_stops_with_a_remedy(kind):
     assert isinstance(caught.value.__cause__, kind)
 
 
-def test_dagster_runs_a_permanently_failing_asset_exactly_once():
-    tries = []
-
-    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=5))
-    def broken():
-        tries.append(1)
-        with translate_errors():
-            raise errors.SourceRejected("405")
-
-    assert not dg.materialize([broken], raise_on_error=False).success
-    assert len(tries) == 1
-
-
 @pytest.fixture
 def full_disk():
     """Returns a function from whose call on no database of Dagster can grow."""

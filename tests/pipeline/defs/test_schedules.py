@@ -150,7 +150,8 @@ def test_declared_data_are_forecast_after_their_midnight(idle, tmp_path, zone, d
     assert first.astimezone(UTC) - begin.astimezone(UTC) == timedelta(minutes=15)
     for at in (first, *later):
         with dg.build_schedule_context(idle, scheduled_execution_time=at) as context:
-            assert schedule(context).partition_key == day
+            (request,) = schedule(context)
+            assert request.partition_key == day
 
 
 def build_own_schedule(home, zone, **keys):
@@ -170,7 +171,7 @@ def evaluate_night(instance, schedule, day):
         minute, hour = map(int, cron.split()[:2])
         at = day.replace(hour=hour, minute=minute)
         with dg.build_schedule_context(instance, scheduled_execution_time=at) as context:
-            yield at, schedule(context)
+            yield at, schedule(context)[0]
 
 
 @pytest.mark.parametrize("month", [1, 7])

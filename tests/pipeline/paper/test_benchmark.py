@@ -13,10 +13,8 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import SourceAbsent
 from compevo_core.evaluation.result_rows import POOLED, read_typed, write_rows
 from compevo_core.paper.declared import find_budget
-from compevo_core.paper.method import Method
-from compevo_core.paper.method_table import find_method
-from compevo_core.paper.report.inputs import read_configs
-from compevo_core.paper.report.rows import read_result_file
+from compevo_core.paper.method_table import Method, find_method
+from compevo_core.paper.report.inputs import read_configs, read_result_file
 from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.paper import runs

@@ -8,7 +8,7 @@ import pytest
 
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import CompEvoError, ConfigError
+from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.result_rows import RESULT_SCHEMA
 from compevo_core.paper import control
@@ -197,19 +197,8 @@ def test_every_arm_of_specialists_is_trained_once(deployment, tmp_path, monkeypa
     run_specialists_on(deployment, "electricity", cells, log=LOG, results=tmp_path)
 
 
-def test_unknown_series_and_effects_are_named(deployment):
+def test_unknown_series_are_named(deployment):
     with pytest.raises(ConfigError, match=r"'XYZ'.*NSW1, SA1"):
         run_control_on(
             deployment, "electricity", ControlPlan(config=search(), series=["XYZ"]), log=LOG
         )
-    with pytest.raises(ConfigError, match="--effects big"):
-        invoke("paper", "experiment", "control", "electricity", "--effects", "big")
-
-
-@pytest.mark.parametrize(
-    ("name", "said"), [("poems", "'poems'.*weather, demand"), ("weather", "COMPEVO_ARCHIVE")]
-)
-def test_missing_worded_data_are_named(deployment, monkeypatch, name, said):
-    monkeypatch.delenv("COMPEVO_ARCHIVE", raising=False)
-    with pytest.raises(CompEvoError, match=said):
-        invoke("paper", "experiment", "text", name, home=deployment.home)

@@ -33,13 +33,6 @@ def test_a_page_gives_every_finished_day():
     assert frame["value"].to_list() == [None, 1500.0, 1600.0]
 
 
-def test_a_joined_page_gives_its_metrics():
-    text = '[[new Date("2020/01/01"),5,7200],[new Date("2020/01/02"),6,7300]]'
-    frame = parse_page(text, "transactions-price-btc.html")
-    values = dict(frame.select("series_id", "value").iter_rows())
-    assert values == {"BITINFOCHARTS/transactions": 5.0, "BITINFOCHARTS/price": 7200.0}
-
-
 def test_a_page_in_the_archive_is_read(tmp_path):
     (tmp_path / "bitcoin").mkdir()
     (tmp_path / "bitcoin" / "price-btc.html").write_text(PAGE)

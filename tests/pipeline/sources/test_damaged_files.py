@@ -97,6 +97,10 @@ THROTTLE = (SourceTransient, "line 1: a throttle")
 
 #: By parser: damage that only its form knows, and what is said; another class than drift before it.
 REFUSED = {
+    "aemo-price": [
+        (swap("7277.13", ""), "line 2: TOTALDEMAND is '', not a number"),
+        (swap("TRADE", '"TRA\nDE"'), "line 2: 5 cells"),
+    ],
     "aemo-collected": [
         (whole("DATETIME,TOTALDEMAND,REGIONID\n1/1/2010 0:00,8,NSW\n"), "line 2: region is 'NSW'"),
         (whole("DATETIME,TOTALDEMAND,REGIONID\n2010-01-01,8,NSW1\n"), "line 2: DATETIME is '2010-"),
@@ -137,10 +141,17 @@ REFUSED = {
         (swap(HOURS, '"2025-11-10T22:00"'), "value"),
         (swap("[21.0", "[1e999"), r"0\.hourly\.temperature_2m\.0: .* finite"),
         (put(0, "hourly_units", "temperature_2m", value="°F"), "'°F'.*'°C'"),
+        (whole('{\n "a": [1,'), "line 2, column 10"),
+        *((whole(text * 100_000), "nested") for text in ("[", '{"a":')),
+        (whole('{"mw": ' + "9" * 5_000 + "}"), "number"),
+        (whole('{"region": "NSW\\ud83d"}'), "surrogate"),
     ],
     "ecb": [(swap("AUD", "AUX"), r"line 1: the header lacks \['AUD'\]")],
     "ecb-zip": [(whole(pack(("readme.txt", "hello"))), "the header lacks")],
-    "aud-usd": [(swap("2,1/3/2020,0.72,1,2,3,4,5,6\n", ""), "line 4: .*missing")],
+    "aud-usd": [
+        (swap("2,1/3/2020,0.72,1,2,3,4,5,6\n", ""), "line 4: .*missing"),
+        (swap("AUGDP,AUUN", "AUUN,AUGDP"), "line 1: .*another order"),
+    ],
     "rba": [(swap("Series ID", "Series"), "'Series ID'")],
     "bitcoin-table": [(swap("0,2019-05-01,active", "0,2019-05-01,in"), "line 2: unknown ID 'in_")],
     "bitcoin-page": [
@@ -177,11 +188,11 @@ REFUSED = {
         (whole("Please limit requests to one every 5 seconds"), *THROTTLE),
         (whole("<html>Too Many Requests</html>"), *THROTTLE),
         (whole("Queries with OR must be in ()."), SourceRejected, ""),
-        (whole('{"timeline": []}'), "'timeline'.*'articles'"),
-        (whole("[1]"), "a JSON list"),
-        (whole('{"articles": {}}'), "'articles' is a dict"),
+        (whole('{"timeline": []}'), "at articles: .*'timeline'"),
+        (whole("[1]"), "at the document: "),
+        (whole('{"articles": {}}'), "at articles: .* list"),
         (whole('{"articles": ' + "[" * 100_000), "nested"),
-        (put("fetched_at", value="yesterday"), "fetched_at is 'yesterday'"),
+        (put("fetched_at", value="yesterday"), "at fetched_at: .*'yesterday'"),
     ],
     "n2f-benchmark": [
         (swap("7085.6,", ""), "sample 0: .*47"),

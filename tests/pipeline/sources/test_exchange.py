@@ -27,10 +27,6 @@ N2F = """,Time,AUD/USD,AUGDP,AUUN,AUIR,USAGDP,USAUN,USAIR
 """
 
 
-def ecb(text=ECB, name="eurofxref-hist.csv"):
-    return exchange.parse(raw(name, text, "ecb_bulk"))
-
-
 def select_series(frame, series_id):
     return frame.filter(pl.col("series_id") == series_id).sort("start_utc")
 
@@ -40,7 +36,7 @@ def values(frame, series_id):
 
 
 def test_a_rate_becomes_dollars_for_one_unit():
-    frame = validate_series(ecb())
+    frame = validate_series(exchange.parse(raw("eurofxref-hist.csv", ECB, "ecb_bulk")))
     assert values(frame, "ECB/AUD") == pytest.approx([1.11 / 1.59, 1.12 / 1.61, 1.10 / 1.60])
     assert values(frame, "ECB/EUR") == [1.11, 1.12, 1.10]
 
@@ -49,11 +45,6 @@ def test_a_rate_becomes_dollars_for_one_unit():
     assert yen["variable"].unique().to_list() == ["rate_usd_per_jpy"]
     assert yen["flag"].to_list() == ["observed", "missing", "observed"]
     assert select_series(frame, "ECB/CNY").is_empty()
-
-
-def test_the_zip_gives_what_its_csv_gives():
-    packed = ecb(pack(("eurofxref-hist.csv", ECB)), "eurofxref-hist.zip")
-    assert packed.equals(ecb().with_columns(source=pl.lit("archive:ecb_bulk/eurofxref-hist.zip")))
 
 
 def test_interpolated_values_are_nulled():

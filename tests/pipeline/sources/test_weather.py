@@ -26,7 +26,7 @@ from compevo_pipeline.sources.weather.forecast import SOURCE, fetch_live, name_r
 from tests.support.live import LiveHome
 from tests.support.replay import Answer, open_live
 from tests.support.sources import clock, raw
-from tests.support.weather import ENDPOINT, RUN, answer, answer_run, asked_run, make_run
+from tests.support.weather import ENDPOINT, RUN, answer, answer_run, make_run
 
 NAME = weather_runs.name_run(RUN)
 HALF_HOUR = timedelta(minutes=30)
@@ -113,11 +113,8 @@ def test_readings_are_known_by_local_time():
     assert frame["valid_date"].unique().to_list() == [date(2020, 1, 15)]
     assert frame.height == 8
 
-
-def test_local_time_is_each_states_own():
-    frame = parse_table(
-        ROW, ROW.replace("NSW", "QLD"), ROW.replace("NSW", "SA"), ROW.replace("2020-01", "2020-07")
-    )
+    others = [ROW.replace("NSW", state) for state in ("QLD", "SA")]
+    frame = parse_table(ROW, *others, ROW.replace("2020-01", "2020-07"))
     found = frame.filter(name="afternoon_temp_k").select("entity", "available_at").rows()
     hours = {(entity, stamp.month): stamp.hour + stamp.minute / 60 for entity, stamp in found}
     assert hours == {("NSW1", 1): 7.0, ("QLD1", 1): 8.0, ("SA1", 1): 7.5, ("NSW1", 7): 8.0}
@@ -284,14 +281,6 @@ def test_no_run_is_asked_before_publication(replay, tmp_path):
     early = NEWEST + timedelta(hours=11, minutes=59)
     assert name_run(NEWEST) not in fetch(tmp_path, now=early)
     assert name_run(NEWEST) in fetch(tmp_path, now=NEWEST + timedelta(hours=12))
-
-
-def test_a_backfill_asks_for_what_is_missing(replay, tmp_path):
-    replay.serve({ENDPOINT: answer})
-    since, until = datetime(2025, 5, 1, tzinfo=UTC), datetime(2025, 5, 11, tzinfo=UTC)
-    assert len(fetch(tmp_path, since=since, until=until - 5 * DAY)) == 5
-    assert len(fetch(tmp_path, since=since, until=until)) == 5
-    assert len({asked_run(seen) for seen in replay.seen}) == len(replay.seen) == 10
 
 
 def test_an_absent_run_is_given_up(replay, tmp_path):

@@ -1,10 +1,8 @@
 """Articles in DuckDB: upserts, bounds, counts, parallel use."""
 
 import itertools
-import multiprocessing
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
 
 import duckdb
@@ -15,7 +13,7 @@ from compevo_core.data.news import deduplicate_articles, select_articles
 from compevo_core.errors import DataError, StorageError
 from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.storage.news_store import NewsStore, StoredArticles, UpsertReport
-from tests.support.store_workers import FETCHED, START, articles, read_articles, write_articles
+from tests.support.store_workers import FETCHED, START, articles
 
 HOUR = timedelta(hours=1)
 
@@ -83,18 +81,6 @@ def test_a_failed_write_changes_nothing(store):
         raise RuntimeError("on purpose")
 
     assert store.read_articles().height == 1
-
-
-@pytest.mark.slow
-def test_processes_at_once_lose_no_row(store):
-    store.upsert_articles(articles(*range(5)))
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(4, mp_context=context) as pool:
-        writers = [pool.submit(write_articles, str(store.path), worker, 4) for worker in range(3)]
-        reader = pool.submit(read_articles, str(store.path), 10)
-        assert sorted(future.result(timeout=120) for future in writers) == [0, 1, 2]
-        assert reader.result(timeout=120)  # it never shrank
-    assert store.read_articles().height == 60
 
 
 def test_a_foreign_program_is_named(store):

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.datasets import BITCOIN, ELECTRICITY
-from compevo_core.data.news import ArticleIndex
+from compevo_core.data.news import find_candidates
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.issued import issue_forecast
@@ -45,8 +45,9 @@ def test_false_headlines_move_nothing_untold(tmp_path, sites):
         attacked = []
         for view in today:
             known = [*view.candidate_ids, *false["article_id"]]
-            index = ArticleIndex(articles.filter(pl.col("article_id").is_in(known)))
-            ids = index.find_before(day, BITCOIN, is_spread=True)
+            read = articles.filter(pl.col("article_id").is_in(known))
+            ordered = read.sort("available_at", "article_id")
+            ids = find_candidates(ordered, day, BITCOIN, is_spread=True)
             attacked.append(replace(view, candidate_ids=tuple(ids)))
         model = CompEvoForecaster.load(tmp_path, pool)
         facts = {"market_offset": timedelta(hours=10), "issued_at": NOW, "commit": "", "news": pool}

@@ -3,12 +3,14 @@
 import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from unittest.mock import patch
 
 import dagster as dg
 import polars as pl
 import pytest
 
 from compevo_core.data.context import ContextBuilder
+from compevo_core.data.view import WindowView
 from compevo_pipeline.config.settings import Layout, Settings
 from compevo_pipeline.definitions import build_defs
 from compevo_pipeline.defs import asset_checks
@@ -67,12 +69,9 @@ def test_a_second_run_cuts_no_window(tmp_path, monkeypatch):
     with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
         first = resolved.execute_in_process(instance=instance)
         before = read_tree(tmp_path / "home")
-        for module, name in (
-            (windows_asset, "cut_windows"),
-            (asset_checks, "run_suites"),
-            (asset_checks, "WindowSet"),
-        ):
-            monkeypatch.setattr(module, name, None)
+        monkeypatch.setattr(windows_asset, "cut_windows", None)
+        monkeypatch.setattr(asset_checks, "run_suites", None)
+        monkeypatch.setattr(asset_checks, "WindowSet", None)
         second = resolved.execute_in_process(instance=instance)
 
     assert first.success and second.success
@@ -103,8 +102,11 @@ def test_windows_before_a_change_stay(tmp_path, monkeypatch, change):
         return build_view(self, series, entity, inputs, *others)
 
     monkeypatch.setattr(ContextBuilder, "build_view", count)
-    cut_windows(workspace, dataset)
-    assert built == []
+    init = WindowView.__init__
+    with patch.object(WindowView, "__init__", autospec=True, side_effect=init) as read:
+        cut_windows(workspace, dataset)
+    # Each stored window is read once and stays as it is.
+    assert built == [] and read.call_count == len(windows)
 
     first_changed = datetime(2026, 2, 1, tzinfo=UTC)
     if change == "value":

@@ -1,19 +1,50 @@
-"""Counts of what is stored of each source: slots by month, files by state."""
+"""Counts of what is stored of each source, second refreshes, and backfills that resume."""
 
-from datetime import UTC, datetime, timedelta
+import logging
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from itertools import chain, repeat
+from unittest.mock import Mock
 
+import dagster as dg
 import polars as pl
 import pytest
 
 from compevo_core.data.schemas import PUBLISHED_SCHEMA
-from compevo_pipeline.sources.common.base import FrameKind
+from compevo_core.errors import ConfigError, SourceBlocked
+from compevo_core.runtime.files import StoreBusy
+from compevo_core.runtime.usage import Steps
+from compevo_pipeline.defs.asset_keys import make_months, months_key
+from compevo_pipeline.defs.assets.sources import backfill_job, build_months_asset, report_months
+from compevo_pipeline.sources.bitinfocharts import METRICS
+from compevo_pipeline.sources.common.base import FrameKind, Mode
+from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.work.ingest import (
+    DATA_VERSION_TAG,
+    WHAT_IS_NEW,
+    hash_series,
+)
 from compevo_pipeline.work.source_coverage import (
+    NEWS,
+    backfill,
+    choose_feeds,
     find_month,
     find_stored_months,
+    list_parts,
     measure_coverage,
     pivot_months,
 )
-from tests.support.deployment import open_home
+from tests.pipeline.sources import test_bitinfocharts as charts
+from tests.pipeline.sources import test_exchange as rates
+from tests.pipeline.sources.gdelt import test_live as gdelt
+from tests.pipeline.sources.pems import test_pems as pems
+from tests.support import nemweb
+from tests.support.commands import invoke
+from tests.support.deployment import QUIET, open_home
+from tests.support.live import LiveHome
+from tests.support.replay import Answer
+from tests.support.weather import ENDPOINT, answer, asked_run
 from tests.support.window_samples import (
     DAY,
     from_nem,
@@ -22,13 +53,13 @@ from tests.support.window_samples import (
     make_series,
 )
 
-NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
 FIRST = from_nem(2026, 2, 27)
 
 
 @pytest.fixture
 def workspace(tmp_path):
-    return open_home(tmp_path, "live", now=NOW)
+    return open_home(tmp_path, "live", now=NOON)
 
 
 def row(counts, source, month, counted):
@@ -59,15 +90,6 @@ def test_values_are_counted_by_the_markets_clock(workspace, mode, days):
     assert march["absent"] == march["expected"] - march["stored"]
 
 
-def test_weekends_are_no_slots_of_rates(workspace):
-    days = [FIRST.replace(hour=0) + i * DAY for i in range(5)]  # Thursday to Monday
-    frame = make_series([1.0] * 5, first=days[0], step=DAY, series_id="ECB/AUD")
-    is_weekday = pl.col("start_utc").dt.weekday() < 6
-    workspace.series_store().write("exchange", frame.filter(is_weekday))
-    counts = measure_coverage(workspace).filter(source="exchange: ECB")
-    assert counts.select(pl.col("expected", "stored").sum()).row(0) == (3, 3)
-
-
 @pytest.mark.parametrize(
     ("mode", "months"), [("archive", {}), ("live", {"2026-02": True, "2026-03": False})]
 )
@@ -93,7 +115,7 @@ def test_forecasts_and_news_are_counted_by_day(workspace):
     ]
     frame = pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
     workspace.series_store().write_frame("electricity-operational", FrameKind.PUBLISHED, frame)
-    articles = make_articles([NOW - 3 * DAY, NOW - 3 * DAY + timedelta(hours=1), NOW - 5 * DAY])
+    articles = make_articles([NOON - 3 * DAY, NOON - 3 * DAY + timedelta(hours=1), NOON - 5 * DAY])
     workspace.news_store().upsert_articles(articles.with_columns(source=pl.lit("live:gdelt/x")))
 
     counts = measure_coverage(workspace)
@@ -124,3 +146,245 @@ def test_only_the_last_months_are_shown(workspace):
 )
 def test_a_files_name_has_its_month(name, month):
     assert find_month(name) == month
+
+
+DATASET = "electricity-operational"
+WEATHER = next(feed for feed in default_feeds()[DATASET] if feed.is_optional)
+SINCE, UNTIL = datetime(2025, 4, 29, tzinfo=UTC), datetime(2025, 5, 3, tzinfo=UTC)
+NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
+MARCH = datetime(2026, 3, 9, tzinfo=UTC)
+N_RUNS = 4
+
+
+def fetch(home, *, dataset=DATASET, feeds=(WEATHER,), now=NOW, **changes):
+    workspace = open_home(home, "live", now=now)
+    span = {"since": SINCE, "until": UNTIL} | changes
+    log = logging.getLogger("backfill")
+    return workspace, backfill(workspace, dataset, feeds, log=log, **span)
+
+
+def count_stored_runs(workspace):
+    frame = workspace.series_store().read_frame(DATASET, FrameKind.STEP_COVARIATES)
+    return 0 if frame is None else frame["available_at"].n_unique()
+
+
+def test_a_span_is_read_by_month():
+    def moments(feed, since, until):
+        parts = list_parts([feed], since, until)
+        return [(f"{part.since:%m-%d %H}", f"{part.until:%m-%d %H}") for part in parts]
+
+    months = [("04-29 00", "05-01 00"), ("05-01 00", "06-01 00"), ("06-01 00", "06-03 00")]
+    june = datetime(2025, 6, 3, tzinfo=UTC)
+    assert moments(WEATHER, SINCE, june) == months
+    assert moments(replace(WEATHER, is_whole=True), SINCE, june) == [("04-29 00", "06-03 00")]
+    whole = {feed.name for feeds in default_feeds().values() for feed in feeds if feed.is_whole}
+    assert whole == {"bitinfocharts", "exchange", "exchange-rba"}
+    december, february = datetime(2025, 12, 31, 6, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+    assert moments(WEATHER, december, february) == [("12-31 06", "01-01 00")]
+    assert list_parts([replace(WEATHER, is_whole=True)], UNTIL, SINCE) == []
+
+
+def test_a_month_is_stored_before_the_next(replay, tmp_path, caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    clock = chain([0.0], repeat(60.0)).__next__
+    monkeypatch.setattr("compevo_pipeline.work.source_coverage.Steps", partial(Steps, clock=clock))
+    replay.serve({ENDPOINT: answer})
+    workspace, counts = fetch(tmp_path)
+    assert counts["weather-forecast"]["files"] == N_RUNS == len(replay.seen)
+    assert count_stored_runs(workspace) == N_RUNS
+    told = [record.message for record in caplog.records if "/2 " in record.message]
+    assert ["about 1m00s left" in line for line in told] == [False, True]
+
+    # Nothing is missing: nothing is asked for.
+    fetch(tmp_path)
+    assert len(replay.seen) == N_RUNS
+
+
+def test_a_backfill_ends_today_whatever_its_last_day(replay, tmp_path):
+    nemweb.serve_prices(replay, date(2026, 7, 1))
+    prices, *_ = default_feeds()["electricity"]
+    span = {"since": datetime(2026, 7, 1, tzinfo=UTC), "until": datetime(2026, 9, 9, tzinfo=UTC)}
+    _, counts = fetch(tmp_path, dataset="electricity", feeds=[prices], **span)
+    assert counts["aemo"]["files"] == 5
+    assert len(replay.seen) == 5
+
+
+def test_a_failed_backfill_asks_for_the_rest(replay, tmp_path):
+    denied = Answer(status=403, body=b"no", kind="text/plain")
+    day = datetime(2025, 5, 2, tzinfo=UTC)
+    replay.serve({ENDPOINT: lambda seen: denied if asked_run(seen) >= day else answer(seen)})
+    with pytest.raises(SourceBlocked):
+        fetch(tmp_path)
+    first = [asked_run(seen) for seen in replay.seen]
+    workspace = open_home(tmp_path, "live")
+    # The run that failed is the last that was asked for; those of its month before it are stored.
+    assert count_stored_runs(workspace) == len(first) - 1 == 3
+
+    replay.serve({ENDPOINT: answer})
+    workspace, _ = fetch(tmp_path)
+    again = [asked_run(seen) for seen in replay.seen][len(first) :]
+    assert again[0] == first[-1] and not set(again) & set(first[:-1])
+    assert count_stored_runs(workspace) == N_RUNS
+
+
+def test_a_backfill_without_span_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="archive"):
+        workspace = open_home(tmp_path, "archive")
+        backfill(workspace, DATASET, [WEATHER], since=SINCE, log=logging.root)
+    with pytest.raises(ConfigError, match="2025-05-03"):
+        fetch(tmp_path, since=UNTIL, until=SINCE)
+
+
+def test_feeds_without_an_endpoint_are_refused():
+    feeds = {DATASET: (WEATHER, replace(WEATHER, name="table", fetch_live=None))}
+
+    assert choose_feeds(feeds, DATASET, None) == [WEATHER]
+    assert choose_feeds(feeds, DATASET, ["weather-forecast"]) == [WEATHER]
+    with pytest.raises(ConfigError, match=r"'wether'.*electricity-operational"):
+        choose_feeds(feeds, "wether", None)
+    with pytest.raises(ConfigError, match="weather-forecast"):
+        choose_feeds(feeds, DATASET, ["table"])
+    with pytest.raises(ConfigError, match="none"):
+        choose_feeds({"news": ()}, "news", None)
+
+
+def test_the_job_says_that_series_changed(replay, tmp_path):
+    replay.serve({ENDPOINT: answer})
+    span = {"since": "2025-04-29", "until": "2025-04-30"}
+    config = {"dataset": DATASET, "feeds": ["weather-forecast"], **span}
+    result = backfill_job.execute_in_process(
+        run_config={"ops": {"fetch_missing": {"config": config}}, "loggers": QUIET},
+        resources={"workspace": open_home(tmp_path, "live", now=NOW)},
+    )
+    (event,) = result.asset_materializations_for_node("fetch_missing")
+    assert event.asset_key == dg.AssetKey(["series", DATASET])
+    assert len(replay.seen) == 1
+
+    # The version is that of what is stored, so that windows are stale after it.
+    workspace = open_home(tmp_path, "live")
+    assert event.tags[DATA_VERSION_TAG] == hash_series(workspace, DATASET)
+
+
+def test_missing_months_are_fetched_by_one_run(replay, tmp_path):
+    replay.serve({ENDPOINT: answer})
+    workspace = open_home(tmp_path, "live", now=NOW)
+    months = make_months(workspace.registry[DATASET].spec)
+    asset = build_months_asset(DATASET, months)
+    first, last = "2025-06-01", "2025-07-01"
+    result = dg.materialize(
+        [asset],
+        resources={"workspace": workspace},
+        tags={
+            "dagster/asset_partition_range_start": first,
+            "dagster/asset_partition_range_end": last,
+        },
+        run_config={
+            "loggers": QUIET,
+            "ops": {asset.op.name: {"config": {"feeds": ["weather-forecast"]}}},
+        },
+    )
+    made = result.asset_materializations_for_node(asset.op.name)
+    assert [(one.asset_key, one.partition) for one in made] == [
+        (dg.AssetKey(["series", DATASET]), None),  # windows are stale now
+        (asset.key, first),
+        (asset.key, last),
+    ]
+    days = {asked_run(seen).date() for seen in replay.seen}
+    assert (min(days), max(days)) == (date(2025, 6, 1), date(2025, 7, 31))
+
+
+def test_whole_months_are_told_once(tmp_path, monkeypatch, caplog):
+    instance, key = dg.DagsterInstance.ephemeral(), months_key("bitcoin")
+    workspace = open_home(tmp_path, "live", now=datetime(2026, 4, 8, tzinfo=UTC))
+    # To the third of April: that month is not over, and March has a gap.
+    source = {"series_id": "BITINFOCHARTS/BTC", "source": "live:bitinfocharts/price"}
+    frame = make_series([1.0] * 93, first=datetime(2026, 1, 1, tzinfo=UTC), step=DAY, **source)
+    workspace.series_store().write("bitcoin", frame.filter(pl.col("start_utc") != MARCH))
+    for _ in range(2):
+        report_months(instance, workspace, "bitcoin", logging.root)
+    told = instance.fetch_materializations(key, limit=99).records
+    assert sorted(one.partition_key for one in told) == ["2026-01-01", "2026-02-01"]
+
+    # A store that is busy ends no refresh.
+    busy = Mock(side_effect=StoreBusy("held by another run"))
+    monkeypatch.setattr("compevo_pipeline.defs.assets.sources.find_stored_months", busy)
+    report_months(instance, workspace, "bitcoin", logging.root)
+    assert "held by another run" in caplog.text
+
+    # A deployment on files fetches nothing, and has no such asset.
+    report_months(instance, open_home(tmp_path, "archive"), "news", logging.root)
+    assert not instance.has_asset_key(months_key("news"))
+
+
+def test_the_command_says_that_series_changed(replay, tmp_path, monkeypatch):
+    serve_charts(replay)
+    (tmp_path / "dagster").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    words = ("backfill", "bitcoin", "--since", "2026-01-01")
+    assert "bitinfocharts" in invoke(*words, home=tmp_path / "home", mode="live")
+
+    key = dg.AssetKey(["series", "bitcoin"])
+    with dg.DagsterInstance.get() as instance:
+        made = instance.get_latest_materialization_event(key).asset_materialization
+    workspace = open_home(tmp_path / "home", "live")
+    assert made.tags[DATA_VERSION_TAG] == hash_series(workspace, "bitcoin")
+    assert made.metadata["dagster/row_count"].value > 0
+
+
+def serve_operational(replay):
+    nemweb.serve_day(replay)
+    replay.serve({ENDPOINT: answer})
+
+
+def serve_rates(replay):
+    replay.serve({rates.BULK: rates.BULK_ANSWER, rates.TABLE: rates.RBA_ANSWER})
+
+
+def serve_charts(replay):
+    # No tag: the program's own time of the last fetch has to do.
+    page = Answer(body=charts.page(), kind="text/html", modified="Fri, 20 Nov 2026 07:00:00 GMT")
+    replay.serve({charts.path(slug): page for slug in METRICS})
+
+
+MONTHS, PEMS = (date(2026, 6, 1), date(2026, 7, 1)), ("pems.dot.ca.gov", "/")
+CASES = {
+    "electricity": (lambda replay: nemweb.serve_prices(replay, *MONTHS), NOW, WHAT_IS_NEW),
+    "electricity-operational": (serve_operational, NOW, WHAT_IS_NEW),
+    "exchange": (serve_rates, rates.FRIDAY_EVENING, WHAT_IS_NEW),
+    "bitcoin": (serve_charts, charts.NOW, WHAT_IS_NEW),
+    "traffic": (lambda replay: replay.serve({PEMS: pems.Site()}), pems.NOW, WHAT_IS_NEW),
+    # An hour of it: a day is hundreds of files.
+    NEWS: (gdelt.serve_gal, gdelt.NOW, gdelt.HOUR),
+}
+
+
+def stored_files(home):
+    """What is stored, without the bytes as they came and the ledger."""
+    root = home.workspace.layout.root
+    paths = (path for path in root.rglob("*") if path.is_file() and "raw" not in path.parts)
+    return {path.relative_to(root): path.read_bytes() for path in paths if path.name != ".lock"}
+
+
+def test_every_live_feed_has_a_case():
+    for dataset, feeds in default_feeds().items():
+        assert any(feed.exists_in(Mode.LIVE) for feed in feeds) == (dataset in CASES), dataset
+
+
+@pytest.mark.parametrize("dataset", CASES)
+def test_a_second_refresh_writes_no_row(replay, tmp_path, dataset):
+    serve, now, span = CASES[dataset]
+    serve(replay)
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    account = {"pems_user": pems.USER, "pems_password": pems.PASSWORD}
+    home = LiveHome(tmp_path / "home", now, {"archive": archive} | account)
+
+    first = home.ingest(dataset, span=span)
+    assert all(counts["files"] > 0 for counts in first.values())
+    before, asked = stored_files(home), len(replay.seen)
+
+    home.wait(minutes=5)
+    second = home.ingest(dataset, span=span)
+    assert [seen.path for seen in replay.seen[asked:] if not seen.is_conditional] == []
+    assert {name: counts["files"] for name, counts in second.items()} == dict.fromkeys(first, 0)
+    assert stored_files(home) == before

@@ -12,12 +12,11 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
 from compevo_core.paper.declared import STANDARD
-from compevo_core.paper.method import FitInputs
-from compevo_core.paper.method_table import choose_learning_rate, find_method
+from compevo_core.paper.method_table import FitInputs, choose_learning_rate, find_method
 from compevo_core.paper.networks import forecaster
+from compevo_core.paper.networks.architectures import GPT4TS, NetworkInputs, PatchNetwork
+from compevo_core.paper.networks.architectures import count_trainable as count
 from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline
-from compevo_core.paper.networks.gpt4ts import GPT4TS, PatchNetwork
-from compevo_core.paper.networks.layers import NetworkInputs, count_trainable
 from tests.support.oracles import draw_inputs
 from tests.support.tiny_backbone import build_backbone
 from tests.support.window_samples import from_nem, make_set, make_window
@@ -161,7 +160,7 @@ def test_gpt4ts_trains_norms_and_maps_only():
         "decoder.layers.0.post_attention_layernorm.weight",
         "decoder.norm.weight",
     }
-    assert count_trainable(network) == count_trainable(PatchNetwork(width=width)) + 3 * width
+    assert count(network) == count(PatchNetwork(width=width)) + 3 * width
 
     network(draw_inputs()).sum().backward()
     torch.optim.SGD(network.parameters(), lr=1.0).step()

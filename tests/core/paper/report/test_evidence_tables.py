@@ -26,7 +26,10 @@ from compevo_core.paper.report.evidence_tables import (
     text_table,
 )
 from compevo_core.paper.report.figures import THIRD, Line, get_figure, plot_lines
-from compevo_core.paper.report.mechanism import (
+from compevo_core.paper.report.inputs import collect_scores
+from compevo_core.paper.report.paper_tables import show_curves
+from compevo_core.paper.report.result_tables import show_panel
+from compevo_core.paper.report.run_sections import (
     GROUPS,
     find_limits,
     list_groups,
@@ -37,12 +40,8 @@ from compevo_core.paper.report.mechanism import (
     shift_table,
     topics_table,
 )
-from compevo_core.paper.report.paper_tables import show_curves
-from compevo_core.paper.report.result_tables import show_panel
-from compevo_core.paper.report.rows import collect_scores
 from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.report.charts import MOST_STEPS, TimeLine, draw_chart
-from compevo_core.report.forecast_page import render_chart
 from tests.support.report_samples import (
     HOSTILE,
     make_frame,
@@ -314,11 +313,6 @@ def test_any_grid_has_few_ticks_inside(count, step):
     assert all(left <= x <= right for x, _ in chart.x_ticks)
     assert all(top <= y <= bottom for y, _ in chart.y_ticks)
     assert left <= chart.steps[0]["x"] <= chart.steps[-1]["x"] < right
-
-
-def test_text_from_data_is_escaped_in_a_drawing():
-    svg = render_chart(draw([1.0], "<b>&"))
-    assert "<b>" not in svg and "&lt;b&gt;&amp;" in svg
 
 
 PICTURES = ("dynamics", "rewards", "news", "shifts")

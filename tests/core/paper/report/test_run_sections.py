@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from compevo_core.paper.report.rows import empty_rows
+from compevo_core.paper.report.inputs import empty_rows
 from compevo_core.paper.report.run_sections import (
     POLICY,
     THEORY,

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import polars as pl
 import pytest
@@ -9,31 +10,29 @@ import pytest
 from compevo_core.errors import DataError
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.declared import BUDGETS, rank_budget
+from compevo_core.paper.report.inputs import (
+    average_over_seeds,
+    collect_scores,
+    keep_latest,
+    list_test_scopes,
+    read_inputs,
+    select_pooled,
+    share_budget,
+)
 from compevo_core.paper.report.paper_tables import (
+    AGENTS,
+    DATASETS,
+    MAIN,
     TableLine,
     error_table,
+    find_published,
+    list_contradictions,
     list_tasks,
     macro_reduction,
     skill_score,
     win_rate,
 )
-from compevo_core.paper.report.published import (
-    AGENTS,
-    DATASETS,
-    MAIN,
-    find_published,
-    list_contradictions,
-)
-from compevo_core.paper.report.rows import (
-    average_over_seeds,
-    collect_scores,
-    keep_latest,
-    list_test_scopes,
-    read_rows,
-    select_pooled,
-    share_budget,
-)
-from tests.support.report_samples import make_frame, make_inputs, make_row, make_rows
+from tests.support.report_samples import NOW, make_frame, make_inputs, make_row, make_rows
 
 SCOPE = ("electricity", "n2f-test-100")
 
@@ -155,7 +154,8 @@ def test_a_printed_mse_that_contradicts_is_named():
 
 def test_rows_survive_files_unless_these_are_broken(tmp_path):
     make_rows().write_csv(tmp_path / "main.csv")
-    assert read_rows(tmp_path).equals(make_rows())
+    read = partial(read_inputs, tmp_path, [], mode="archive", generated_at=NOW)
+    assert read().rows.equals(make_rows())
 
     whole = make_frame(make_row("gbm", 1.0))
     for text, named in (
@@ -164,7 +164,7 @@ def test_rows_survive_files_unless_these_are_broken(tmp_path):
     ):
         (tmp_path / "main.csv").write_text(text)
         with pytest.raises(DataError, match=named):
-            read_rows(tmp_path)
+            read()
 
 
 def test_the_last_row_of_one_identity_is_kept():

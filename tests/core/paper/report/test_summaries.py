@@ -14,7 +14,7 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import BELOW_COLUMNS
 from compevo_core.evaluation.result_rows import write_config
 from compevo_core.paper.report import markdown
-from compevo_core.paper.report.inputs import read_inputs
+from compevo_core.paper.report.inputs import empty_rows, format_column, format_number, read_inputs
 from compevo_core.paper.report.markdown import (
     BLOCKS,
     NO_ROWS,
@@ -25,23 +25,20 @@ from compevo_core.paper.report.markdown import (
 )
 from compevo_core.paper.report.page import build_sections
 from compevo_core.paper.report.result_tables import (
+    OF_PRIOR,
     agent_table,
+    count_verdicts,
+    describe_errors,
     headline_table,
     list_variant_tables,
+    name_leaders,
     paired_table,
     quantile_table,
     region_table,
     short_table,
     show_reliability,
-    variant_test_table,
-)
-from compevo_core.paper.report.rows import empty_rows, format_column, format_number
-from compevo_core.paper.report.summaries import (
-    OF_PRIOR,
-    count_verdicts,
-    describe_errors,
-    name_leaders,
     summarize_results,
+    variant_test_table,
 )
 from compevo_core.report import tables
 from compevo_core.report.forecast_page import template_environment

@@ -4,7 +4,9 @@ import polars as pl
 import pytest
 
 from compevo_core.errors import ConfigError
+from compevo_core.paper.report.inputs import empty_rows
 from compevo_core.paper.report.paper_tables import (
+    DATASETS,
     ONE_FORECAST,
     OTHER_WINDOWS,
     PAPER_TABLES,
@@ -15,9 +17,7 @@ from compevo_core.paper.report.paper_tables import (
     format_paper_tables,
     pair_cells,
 )
-from compevo_core.paper.report.published import DATASETS
 from compevo_core.paper.report.result_tables import headline_table
-from compevo_core.paper.report.rows import empty_rows
 from tests.support import report_samples
 from tests.support.report_samples import make_frame, make_inputs
 

@@ -82,5 +82,6 @@ def test_a_refresh_asks_for_needed_news(tmp_path, monkeypatch, job, encoder, ask
         assert shown["unread"].value == f"no model of {OPERATIONAL} reads news"
     # And there is no warning about the age of news that is not read.
     NewsStore(settings.layout(Mode.LIVE).news_database).create()
-    (age,) = _judge_articles(Deployment(settings=settings, mode=Mode.LIVE), NOW, {DATA_AGE})
+    deployment = Deployment(settings=settings, mode=Mode.LIVE)
+    (age,) = _judge_articles(deployment, "news", NOW, {DATA_AGE})
     assert age.passed is not bool(encoder)

@@ -16,7 +16,7 @@ from compevo_pipeline.defs.asset_checks import (
     judge_drift,
     judge_next_inputs,
 )
-from compevo_pipeline.sources.common.base import FrameKind, Mode, wrap_sample
+from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.work.results import read_scored
@@ -24,6 +24,7 @@ from tests.support import operational
 from tests.support import population as small
 from tests.support.deployment import QUIET, deploy, few_feeds, open_home, read_materialization
 from tests.support.scored_samples import make_rows
+from tests.support.sources import raw
 from tests.support.window_samples import from_nem
 
 DAYS = (date(2026, 2, 22), date(2026, 2, 23), date(2026, 2, 24))
@@ -124,12 +125,12 @@ def make_feeds(until):
     series, published = operational.make_frames()
     known = series.filter(pl.col("start_utc") < until)
     # A file whose bytes are known is not read again.
-    raw = wrap_sample("made_up", "day.json", until.isoformat().encode())
+    day = raw("day.json", until.isoformat(), "made_up", Mode.SAMPLE)
     within = pl.when(pl.col("quantile") == 0.5).then("value").otherwise(pl.lit(600.0))
     published = published.with_columns(within.alias("value"))
     feed = Feed(
         name="made-up",
-        read_files=lambda mode, archive, clock: iter([raw]),
+        read_files=lambda mode, archive, clock: iter([day]),
         parsers={FrameKind.SERIES: lambda _: known, FrameKind.PUBLISHED: lambda _: published},
     )
     return {**few_feeds(), operational.DATASET: (feed,)}

@@ -14,9 +14,7 @@ from compevo_pipeline.sources.common.decode import (
     decode_text,
     gunzip,
     parse_json,
-    read_json,
     read_members,
-    read_text,
     read_title,
     untar,
     unzip,
@@ -27,27 +25,10 @@ from tests.support.nemweb import pack as zipped
 
 def test_marks_and_line_ends_are_no_text():
     assert decode_text(b"\xef\xbb\xbfa\r\nb", "x.csv") == "a\nb"
-    with pytest.raises(SchemaDrift, match="web page"):
-        read_text(b"<!DOCTYPE html>", "x.csv")
 
 
 def test_lossy_decoding_counts_only_what_it_replaced():
     assert decode_lossy("old � ".encode() + b"\xe9\xff") == ("old � ��", 2)
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b'{\n "a": [1,', "line 2, column 10"),
-        (b"[" * 100_000, "nested"),
-        (b'{"a":' * 100_000, "nested"),
-        (b'{"mw": ' + b"9" * 5_000 + b"}", "number"),
-        (b'{"region": "NSW\\ud83d"}', "surrogate"),
-    ],
-)
-def test_json_that_breaks_the_decoder_is_refused(content, reason):
-    with pytest.raises(SchemaDrift, match=rf"day\.json.*{reason}"):
-        read_json(content, "day.json")
 
 
 def test_half_a_surrogate_pair_is_replaced():
@@ -68,27 +49,6 @@ def tar(*members, mode="w:gz", link=""):
     return buffer.getvalue()
 
 
-PACKED = gzip.compress(b"a,b\n" * 10_000)
-FLIPPED = bytearray(gzip.compress(bytes(range(256)) * 400))
-FLIPPED[len(FLIPPED) // 2] ^= 0xFF
-
-
-@pytest.mark.parametrize(
-    ("content", "error", "reason"),
-    [
-        (PACKED[:-20], SourceTransient, "truncated"),
-        (bytes(FLIPPED), SourceTransient, "damaged"),
-        (b"REGION,SETTLEMENTDATE\n", SchemaDrift, "gzip"),
-        (gzip.compress(b"0" * 10**6), SchemaDrift, "200000"),
-    ],
-    ids=["cut", "flipped", "text", "bomb"],
-)
-def test_a_broken_gzip_is_named(content, error, reason):
-    assert gunzip(PACKED, "x.csv.gz") == b"a,b\n" * 10_000
-    with pytest.raises(error, match=rf"x\.csv\.gz: .*{reason}"):
-        gunzip(content, "x.csv.gz", cap=200_000)
-
-
 def encrypt(packed):
     """Sets the mark of encryption in both headers of the first member."""
     marked = bytearray(packed)
@@ -97,6 +57,8 @@ def encrypt(packed):
     return bytes(marked)
 
 
+FLIPPED = bytearray(gzip.compress(bytes(range(256)) * 40))
+FLIPPED[len(FLIPPED) // 2] ^= 0xFF
 OUTSIDE = ("../evil.csv", "/etc/passwd", "a/../../evil", "..\\evil.csv", "C:evil.csv")
 ZEROS = b"0" * 15_000
 
@@ -112,6 +74,9 @@ ZEROS = b"0" * 15_000
         (unzip, zipped(("a", ZEROS))[:-30], SourceTransient, "damaged"),
         (untar, tar(("a", ZEROS), mode="w")[:700], SourceTransient, "damaged"),
         (unzip, encrypt(zipped(("a", b"1,2"))), SchemaDrift, "encrypted"),
+        (gunzip, bytes(FLIPPED), SourceTransient, "damaged"),
+        (gunzip, b"REGION,SETTLEMENTDATE\n", SchemaDrift, "gzip"),
+        (gunzip, gzip.compress(ZEROS * 2), SchemaDrift, "20000"),
     ],
     ids=lambda value: "packed" if isinstance(value, bytes) else None,  # they hold the time of day
 )

@@ -33,17 +33,6 @@ def test_raw_bytes_are_kept_once_with_their_provenance(tmp_path):
     assert sidecar["url"] == "file:x.csv"
 
 
-def test_a_revised_file_keeps_the_one_before(tmp_path):
-    store = RawStore(tmp_path / "raw")
-    old, new = make_raw(), make_raw(b"a,b\n1,3\n")
-    store.write(old)
-    path = store.write(new)
-    assert path.read_bytes() == new.content
-    kept = path.with_name(f"x.csv.{old.sha256[:8]}")
-    assert kept.read_bytes() == old.content
-    assert json.loads(kept.with_name(f"{kept.name}.json").read_text())["sha256"] == old.sha256
-
-
 def test_a_raw_file_stays_in_its_folder(tmp_path):
     store = RawStore(tmp_path / "home")
     for name, problem in (

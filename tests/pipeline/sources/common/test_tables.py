@@ -1,45 +1,91 @@
-"""The table reader: headers, cells, quotes, numbers, timestamps, each fault with its line."""
+"""A file holds what its name says, or it is refused and asked for again."""
 
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import polars as pl
 import pytest
 
 from compevo_core.errors import SchemaDrift
-from compevo_pipeline.sources.common.tables import BLANK, LINE, read_table, to_number
+from compevo_pipeline.sources.aemo import names
+from compevo_pipeline.sources.common.tables import (
+    Period,
+    check_periods,
+    expect_month,
+)
+from compevo_pipeline.sources.pems import source as pems
+from tests.support.sources import raw
+from tests.support.store_workers import series
 
-GOOD = "day,value\n2020-01-01,1.5\n2020-01-02,\n2020-01-03,2e3\n"
-
-
-def table(text=GOOD):
-    return read_table(text, "t.csv", ("day", "value"))
-
-
-def test_a_table_has_its_header_and_no_blank_rows():
-    assert table(GOOD + "\n\n").height == 3
-    with pytest.raises(SchemaDrift, match=r"line 1: .*'value'"):
-        table(GOOD.replace("day,value", "value,day"))
+FIRST = datetime(2026, 6, 30, 14, tzinfo=UTC)  # midnight of 1 July, NEM time
 
 
-def test_a_blank_number_is_null():
-    values = to_number(table(), "t.csv", ["value"], missing=BLANK)["value"]
-    assert values.to_list() == [1.5, None, 2000.0]
-
-    with pytest.raises(SchemaDrift, match="line 3: value"):
-        to_number(table(), "t.csv", ["value"])
-
-
-QUOTED = 'day,value\n"2020-01-01","1,5"\n2020-01-02,2\n'
+def half_hours(*starts, region="NSW1", file="a.csv"):
+    frame = series(values=tuple(float(k) for k in range(len(starts))), source=raw(file, "").label)
+    return frame.with_columns(
+        pl.Series("start_utc", starts, pl.Datetime("us", "UTC")),
+        pl.lit(f"AEMO/TOTALDEMAND/{region}").alias("series_id"),
+    )
 
 
-def read_quoted(text, spans_lines=False):
-    return read_table(text, "t.csv", ("day", "value"), spans_lines=spans_lines)
+def hold(frame, *read_periods, file="a.csv"):
+    return check_periods(frame, [raw(file, "")], lambda _: read_periods)
 
 
-def test_a_quoted_cell_may_hold_the_separator():
-    assert read_quoted(QUOTED)["value"].to_list() == ["1,5", "2"]
-    assert read_quoted(QUOTED)[LINE].to_list() == [2, 3]
+def test_a_share_may_lie_beyond():
+    period = Period(first=FIRST, end=FIRST + timedelta(days=1), most_beyond=0.5)
+    hold(half_hours(FIRST, FIRST + timedelta(days=3)), period)
+    with pytest.raises(SchemaDrift):
+        hold(half_hours(FIRST, FIRST + timedelta(days=3), FIRST + timedelta(days=4)), period)
 
 
-def test_line_breaks_in_cells_are_counted():
-    text = QUOTED.replace("1,5", "1\n5")
-    assert read_quoted(text, spans_lines=True)[LINE].to_list() == [2, 4]
-    with pytest.raises(SchemaDrift, match=r"t\.csv"):
-        read_quoted(text)
+def nem(*moment):
+    return datetime(*moment, tzinfo=ZoneInfo("Australia/Brisbane"))
+
+
+DAY = timedelta(days=1)
+NEWER = "PUBLIC_ARCHIVE%2523DEMANDOPERATIONALACTUAL%2523FILE01%2523202607010000.CSV"
+REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607191730_20260719173007.CSV"
+FORECAST = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH_202607181730_20260718170104.CSV"
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "end"),
+    [
+        ("PRICE_AND_DEMAND_202607_NSW1.csv", nem(2026, 7, 1), nem(2026, 8, 1)),
+        ("PUBLIC_HISTDEMAND_20190101_0000000302837680.csv", nem(2019, 1, 1), nem(2019, 1, 2)),
+        ("2026-02-16.json", nem(2026, 2, 16), nem(2026, 2, 17)),
+        (NEWER, nem(2026, 7, 1) - DAY, nem(2026, 8, 1) + DAY),
+        (REPORT, nem(2026, 7, 19, 17), nem(2026, 7, 19, 17, 30)),
+        (FORECAST, nem(2026, 7, 18, 17), nem(2026, 7, 28, 17, 30)),
+        ("PUBLIC_ROOFTOP_PV_FORECAST_20260718170000_0.CSV", nem(2026, 7, 18, 16, 30), None),
+    ],
+)
+def test_aemos_names_state_a_span(name, first, end):
+    period, *others = names.read_periods(raw(name, ""))
+    assert [one.column for one in others] == (["available_at"] if "FORECAST" in name else [])
+    assert period.first == first
+    assert end is None or period.end == end
+    assert period.entity == ("NSW1" if "NSW1" in name else "")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "totaldemand_nsw.csv",
+        f"{names.ACTUAL_REPORT}_20260712.zip",  # a week of reports, each with a name of its own
+        f"{names.ACTUAL_REPORT}_99991231.zip",
+        "PRICE_AND_DEMAND_202613_NSW1.csv",
+    ],
+)
+def test_other_names_state_nothing(name):
+    assert names.read_periods(raw(name, "")) == []
+
+
+def test_pems_periods_follow_the_local_clock():
+    (month,) = pems.read_periods(raw("d04_text_station_hour_2026_03.txt.gz", ""))
+    los_angeles = ZoneInfo("America/Los_Angeles")
+    assert month == expect_month(2026, 3, los_angeles)
+    assert month.end - month.first == 31 * DAY - timedelta(hours=1)  # daylight saving begins
+    (day,) = pems.read_periods(raw("d04_text_station_5min_2026_03_08.txt.gz", ""))
+    assert day.end - day.first == timedelta(hours=23)

@@ -495,21 +495,6 @@ def test_a_table_is_read_whatever_holds_it(name, content):
     assert read_text_table(content, name).drop("line").equals(plain)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("a.ndjson", b"[1, 2", "a.ndjson"),
-        ("a.json", b'{"a": [1], "b": [2, 3]}', "a.json"),
-        ("a.csv", b"<!doctype html>\n<html>", "a web page"),
-        ("a.csv", f"{TEXT}2024-01-0".encode(), "line 4: 1 cells"),
-        ("a.csv", "Время,load\n2024-01-01,1\n".encode("cp1251"), "UTF-8"),
-    ],
-)
-def test_what_is_no_table_is_refused(name, content, said):
-    with pytest.raises(CompEvoError, match=said):
-        read_text_table(content, name)
-
-
 def test_a_line_of_no_table_stays_untold():
     content = b"root:$6$secret:19000:0:99999:7:::\ndaemon:*:19000:0:99999:7:::\n"
     with pytest.raises(CompEvoError, match="no column") as refused:

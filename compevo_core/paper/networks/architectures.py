@@ -1,0 +1,701 @@
+"""The networks of the comparison, the layers that they share, and what they get from a window.
+
+What belongs here: turning views into arrays, the base class, and each network as published except
+for the differences that it lists. What does not: fitting them (``networks.forecaster``), networks
+that read text (``paper.text_networks``). A library (neuralforecast) provides DLinear, iTransformer
+and FEDformer as well; none at hand provides the others, or FiLM faithfully.
+
+Values are in units of the entity's train deviation; the normalisation of windows is shared. Time
+features follow the networks' authors: hour of the day, day of the week, of the month and of the
+year, each in [-0.5, 0.5], in local time.
+
+Shapes: N or B windows, L lookback or steps, H horizon, T steps of the states, S steps of the
+decoder (half of L, then H), M time features, N coefficients, K frequencies, P patches or nodes of a
+pyramid, D width, E width of a head.
+"""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import accumulate
+from operator import floordiv
+from typing import Any, Self
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from compevo_core.data.arrays import FloatArray
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.steps import shift
+from compevo_core.data.view import DEFAULT_STEPS, WindowView, find_horizon, find_shared, stack_rows
+from compevo_core.lora.backbone import frozen_linear
+
+TIME_FEATURES = 4
+WIDTH, INNER, HEADS = 128, 256, 8  # of the transformers over variates, nodes and frequencies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkInputs:
+    """Inputs of N windows, float32: scaled values, time features of the input and target steps."""
+
+    values_NL: Tensor
+    past_NLM: Tensor
+    future_NHM: Tensor
+
+    @classmethod
+    def encode(cls, views: Sequence[WindowView], scaler: Scaler, **added: Tensor) -> Self:
+        """Encode views; DataError if an entity was not in the train split.
+
+        ``added`` is what else a subclass knows about the windows.
+        """
+        values_NL = stack_rows([scaler.scale(view.x, view.entity) for view in views])
+        marks = [_encode_steps(view) for view in views]
+        lookback = find_shared(views, "lookback")
+        steps = lookback + find_horizon(views)
+        marks_NTM = np.stack(marks) if marks else np.empty((0, steps, TIME_FEATURES))
+
+        return cls(
+            values_NL=torch.tensor(values_NL, dtype=torch.float32),
+            past_NLM=torch.tensor(marks_NTM[:, :lookback], dtype=torch.float32),
+            future_NHM=torch.tensor(marks_NTM[:, lookback:], dtype=torch.float32),
+            **added,
+        )
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return len(self.values_NL)
+
+    def select(self, positions: Tensor) -> Self:
+        """Return the windows at some positions, with all that a subclass adds."""
+        chosen = {field.name: getattr(self, field.name)[positions] for field in fields(self)}
+        return replace(self, **chosen)
+
+
+def _encode_steps(view: WindowView) -> FloatArray:
+    """Return the time features of the steps of input and horizon, (L + H, M)."""
+    # Local time: demand follows the clock on the wall, also when it changes.
+    zone = ZoneInfo(view.calendar.timezone)
+    starts = (shift(view.origin_utc, i, view.step) for i in range(-view.lookback, view.horizon))
+    return np.array(
+        [
+            [
+                (moment.hour + moment.minute / 60) / 24 - 0.5,
+                moment.weekday() / 6 - 0.5,
+                (moment.day - 1) / 30 - 0.5,
+                (moment.timetuple().tm_yday - 1) / 365 - 0.5,
+            ]
+            for moment in (start.astimezone(zone) for start in starts)
+        ]
+    )
+
+
+TREND_STEPS = 25  # steps of the moving average of DLinear and FEDformer, as published
+
+
+class Network(nn.Module, ABC):
+    """Maps inputs whose values are normalised to forecasts on the same scale."""
+
+    @abstractmethod
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+
+
+class SeriesDecomposition(nn.Module):
+    """Splits a series into its moving average and the rest."""
+
+    def forward(self, values_BLC: Tensor) -> tuple[Tensor, Tensor]:
+        """Return remainder and trend, (B, L, C) each; ends are repeated, so no step is lost."""
+        half = (TREND_STEPS - 1) // 2
+        padded_BCL = functional.pad(values_BLC.transpose(1, 2), (half, half), mode="replicate")
+        trend_BLC = functional.avg_pool1d(padded_BCL, TREND_STEPS, stride=1).transpose(1, 2)
+        return values_BLC - trend_BLC, trend_BLC
+
+
+class StepEmbedding(nn.Module):
+    """Embeds every step: a circular convolution of three values, plus its time features."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.values = nn.Conv1d(1, width, 3, padding=1, padding_mode="circular", bias=False)
+        nn.init.kaiming_normal_(self.values.weight, mode="fan_in", nonlinearity="leaky_relu")
+        self.marks = nn.Linear(TIME_FEATURES, width, bias=False)
+
+    def forward(self, values_BL: Tensor, marks_BLM: Tensor) -> Tensor:
+        """Return one vector per step, (B, L, D)."""
+        values_BLD: Tensor = self.values(values_BL.unsqueeze(1)).transpose(1, 2)
+        marks_BLD: Tensor = self.marks(marks_BLM)
+        return values_BLD + marks_BLD
+
+
+def count_trainable(module: nn.Module) -> int:
+    """Return the number of trainable parameters."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def encode_positions(steps: int, width: int) -> Tensor:
+    """Return sine and cosine position codes (steps, width)."""
+    rate = torch.exp(torch.arange(0, width, 2) * (-torch.log(torch.tensor(10_000.0)) / width))
+    angle = torch.arange(steps).unsqueeze(1) * rate
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+
+class DLinear(Network):
+    """Two linear maps of input to target steps that begin as the mean of the input.
+
+    Source: Zeng et al., "Are Transformers Effective for Time Series Forecasting?", AAAI 2023.
+    """
+
+    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
+        super().__init__()
+        self.decomposition = SeriesDecomposition()
+        self.remainder = nn.Linear(lookback, horizon)
+        self.trend = nn.Linear(lookback, horizon)
+        for linear in (self.remainder, self.trend):
+            nn.init.constant_(linear.weight, 1 / lookback)
+
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+        remainder_BL1, trend_BL1 = self.decomposition(inputs.values_NL.unsqueeze(-1))
+        forecast: Tensor = self.remainder(remainder_BL1.squeeze(-1)) + self.trend(
+            trend_BL1.squeeze(-1)
+        )
+        return forecast
+
+
+class ITransformer(Network):
+    """A transformer encoder over variates.
+
+    Source: Liu et al., "iTransformer: Inverted Transformers Are Effective for Time Series
+    Forecasting", ICLR 2024. Differs: a view holds one series, so the variates are that series and
+    the time features of its input steps, as in the authors' code when time features are given.
+    """
+
+    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(lookback, WIDTH)
+        layer = nn.TransformerEncoderLayer(
+            WIDTH, HEADS, INNER, dropout=0.1, activation="gelu", batch_first=True
+        )
+        self.encoder = nn.TransformerEncoder(
+            layer, 2, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False
+        )
+        self.projection = nn.Linear(WIDTH, horizon)
+
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+        variates = [inputs.values_NL.unsqueeze(1), inputs.past_NLM.transpose(1, 2)]
+        embedded_BVD = self.embedding(torch.cat(variates, dim=1))
+        forecast_BVH: Tensor = self.projection(self.encoder(embedded_BVD))
+        return forecast_BVH[:, 0]
+
+
+SCALES = (1, 2, 4)  # lengths of the memories, in horizons
+MOST_FREQUENCIES = 32  # that a memory is filtered by
+FREQUENCIES = 32  # that attention works on
+_FREQUENCY_SEED = 2022
+
+
+class FiLM(Network):
+    """Legendre memories of the past, filtered: one for each scale, and a mix of their forecasts.
+
+    Source: Zhou et al., "FiLM: Frequency improved Legendre Memory Model for Long-term Time Series
+    Forecasting", NeurIPS 2022; the measure is LegT of HiPPO (Gu et al., 2020), discretised
+    bilinearly.
+
+    Differs: 64 Legendre coefficients instead of 256, since inputs are short; the recurrence over
+    time is applied as one precomputed map (equal values, tested). The memories span 1, 2 and 4
+    horizons as published, though only one horizon of input exists here.
+    """
+
+    def __init__(
+        self,
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        coefficients: int = 64,
+    ) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+        self.shift = nn.Parameter(torch.zeros(1))
+        self.memories = nn.ModuleList(
+            FilteredMemory(scale * horizon, coefficients, lookback, horizon) for scale in SCALES
+        )
+        self.mix = nn.Linear(len(SCALES), 1)
+
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+        # The affine map of reversible normalisation, undone at the end.
+        values_BL = inputs.values_NL * self.scale + self.shift
+        forecasts = [memory(values_BL) for memory in self.memories]
+        mixed_BH: Tensor = self.mix(torch.stack(forecasts, dim=-1)).squeeze(-1)
+        return (mixed_BH - self.shift) / (self.scale + 1e-10)
+
+
+class FilteredMemory(nn.Module):
+    """Coefficients of the past at every step, filtered over steps, read out as a forecast."""
+
+    memory_TLN: Tensor
+    readout_HN: Tensor
+
+    def __init__(self, span: int, coefficients: int, lookback: int, horizon: int) -> None:
+        super().__init__()
+        transition, drive = discretise_legendre(coefficients, step=1 / span)
+        memory = build_memory(transition, drive, lookback)
+        readout = evaluate_legendre(coefficients, span)[-horizon:]
+        self.register_buffer("memory_TLN", torch.tensor(memory, dtype=torch.float32))
+        self.register_buffer("readout_HN", torch.tensor(readout, dtype=torch.float32))
+
+        size = (coefficients, coefficients, min(MOST_FREQUENCIES, lookback // 2))
+        bound = 1 / coefficients**2
+        self.filter_real = nn.Parameter(bound * torch.rand(size))
+        self.filter_imaginary = nn.Parameter(bound * torch.rand(size))
+
+    def forward(self, values_BL: Tensor) -> Tensor:
+        """Return a forecast (B, H)."""
+        states_BTN = torch.einsum("bl,tln->btn", values_BL, self.memory_TLN)
+
+        # Only the newest step of the filtered states is read, so the inverse transform is a sum.
+        spectrum_BKN = torch.fft.rfft(states_BTN, dim=1)[:, : self.filter_real.shape[-1]]
+        weights = torch.complex(self.filter_real, self.filter_imaginary)
+        filtered_BKN = torch.einsum("bkn,nmk->bkm", spectrum_BKN, weights)
+        newest_BN = _invert_at_last_step(filtered_BKN, values_BL.shape[1])
+        return newest_BN @ self.readout_HN.T
+
+
+def discretise_legendre(coefficients: int, *, step: float) -> tuple[FloatArray, FloatArray]:
+    """Return the bilinear discretisation of the LegT system: matrix (N, N) and drive (N,)."""
+    order = np.arange(coefficients, dtype=np.float64)
+    rate = (2 * order + 1)[:, None]
+    row, column = order[:, None], order[None, :]
+    system = np.where(row < column, -1.0, (-1.0) ** (row - column + 1)) * rate
+    drive = (-1.0) ** order * rate[:, 0]
+
+    identity = np.eye(coefficients)
+    backward = identity - step / 2 * system
+    transition = np.linalg.solve(backward, identity + step / 2 * system)
+    discrete_drive = np.linalg.solve(backward, step * drive)
+    return np.asarray(transition, dtype=np.float64), np.asarray(discrete_drive, dtype=np.float64)
+
+
+def build_memory(transition: FloatArray, drive: FloatArray, steps: int) -> FloatArray:
+    """Return the map (T, L, N) from inputs to the states after each step.
+
+    State t is the sum over inputs l <= t of ``transition ** (t - l) @ drive`` times input l.
+    """
+    powers = [drive]
+    for _ in range(steps - 1):
+        powers.append(transition @ powers[-1])
+
+    lag_TL = np.arange(steps)[:, None] - np.arange(steps)
+    return np.where((lag_TL >= 0)[..., None], np.array(powers)[lag_TL], 0.0)
+
+
+def evaluate_legendre(coefficients: int, span: int) -> FloatArray:
+    """Return the values of the Legendre polynomials at the steps of a memory, (span, N).
+
+    The oldest step is first: the system holds the newest value at -1 of their interval.
+    """
+    grid = 1 - 2 * np.arange(span) / span
+    return np.asarray(np.polynomial.legendre.legvander(grid, coefficients - 1), dtype=np.float64)
+
+
+def _invert_at_last_step(spectrum_BKN: Tensor, steps: int) -> Tensor:
+    """Return the last of L steps of the inverse real transform of a spectrum whose tail is zero."""
+    frequency = torch.arange(spectrum_BKN.shape[1])
+    angle = 2 * torch.pi * frequency * (steps - 1) / steps
+
+    # Every frequency but zero counts for itself and its mirror image.
+    wave = torch.polar(torch.where(frequency == 0, 1.0, 2.0), angle)
+    return torch.einsum("bkn,k->bn", spectrum_BKN, wave).real / steps
+
+
+class FEDformer(Network):
+    """A decomposing transformer in its Fourier form: two encoder layers and one decoder layer.
+
+    Its attention works on a few random frequencies. Source: Zhou et al., "FEDformer: Frequency
+    Enhanced Decomposed Transformer for Long-term Series Forecasting", ICML 2022.
+
+    Differs: key and value projections that the Fourier block never reads are left out, which
+    changes no forecast; the two encoder layers have a Fourier block each, where the published code
+    shares one, and heads are put back in order before the output projection, where it mixes them
+    with steps; tanh is taken of real and imaginary parts separately; one moving average instead of
+    several; the sampled frequencies are saved with the weights.
+    """
+
+    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
+        super().__init__()
+        self._half, self._horizon = lookback // 2, horizon
+        # The decoder sees the second half of the input again.
+        decoded = self._half + horizon
+        self.decomposition = SeriesDecomposition()
+        self.encoder_embedding = StepEmbedding(WIDTH)
+        self.decoder_embedding = StepEmbedding(WIDTH)
+        self.encoder = nn.ModuleList(EncoderLayer(WIDTH, INNER, HEADS, lookback) for _ in range(2))
+        self.encoder_norm = SeasonalNorm(WIDTH)
+        self.decoder = DecoderLayer(WIDTH, INNER, HEADS, lookback, decoded)
+        self.decoder_norm = SeasonalNorm(WIDTH)
+        self.projection = nn.Linear(WIDTH, 1)
+
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+        values_BL1 = inputs.values_NL.unsqueeze(-1)
+        seasonal_BL1, trend_BL1 = self.decomposition(values_BL1)
+
+        # The decoder starts from the mean as trend and from nothing as season.
+        half = self._half
+        mean_BH1 = values_BL1.mean(dim=1, keepdim=True).expand(-1, self._horizon, -1)
+        trend_BS1 = torch.cat([trend_BL1[:, -half:], mean_BH1], dim=1)
+        seasonal_BS1 = torch.cat([seasonal_BL1[:, -half:], torch.zeros_like(mean_BH1)], dim=1)
+        marks_BSM = torch.cat([inputs.past_NLM[:, -half:], inputs.future_NHM], dim=1)
+
+        memory_BLD = self.encoder_embedding(inputs.values_NL, inputs.past_NLM)
+        for layer in self.encoder:
+            memory_BLD = layer(memory_BLD)
+        memory_BLD = self.encoder_norm(memory_BLD)
+
+        decoded_BSD = self.decoder_embedding(seasonal_BS1.squeeze(-1), marks_BSM)
+        decoded_BSD, added_trend_BS1 = self.decoder(decoded_BSD, memory_BLD)
+        seasonal_BS1 = self.projection(self.decoder_norm(decoded_BSD))
+        forecast_BS: Tensor = (seasonal_BS1 + trend_BS1 + added_trend_BS1).squeeze(-1)
+        return forecast_BS[:, -self._horizon :]
+
+
+class EncoderLayer(nn.Module):
+    """A Fourier block and two linear maps, each followed by a decomposition."""
+
+    def __init__(self, width: int, inner: int, heads: int, steps: int) -> None:
+        super().__init__()
+        self.block = FourierBlock(width, heads, steps)
+        self.inner = _make_inner(width, inner)
+        self.decomposition = SeriesDecomposition()
+
+    def forward(self, steps_BLD: Tensor) -> Tensor:
+        """Return the season (B, L, D)."""
+        steps_BLD, _ = self.decomposition(steps_BLD + self.block(steps_BLD))
+        steps_BLD, _ = self.decomposition(steps_BLD + self.inner(steps_BLD))
+        return steps_BLD
+
+
+class DecoderLayer(nn.Module):
+    """A Fourier block, attention to the encoder in the frequency domain, and two linear maps."""
+
+    def __init__(self, width: int, inner: int, heads: int, memory_steps: int, steps: int) -> None:
+        super().__init__()
+        self.block = FourierBlock(width, heads, steps)
+        self.attention = FourierCrossAttention(width, heads, memory_steps, steps)
+        self.inner = _make_inner(width, inner)
+        self.decomposition = SeriesDecomposition()
+        self.trend = nn.Conv1d(width, 1, 3, padding=1, padding_mode="circular", bias=False)
+
+    def forward(self, steps_BSD: Tensor, memory_BLD: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the season (B, S, D) and what the layer adds to the trend (B, S, 1)."""
+        steps_BSD, first = self.decomposition(steps_BSD + self.block(steps_BSD))
+        steps_BSD, second = self.decomposition(steps_BSD + self.attention(steps_BSD, memory_BLD))
+        steps_BSD, third = self.decomposition(steps_BSD + self.inner(steps_BSD))
+
+        trend_BDS = (first + second + third).transpose(1, 2)
+        return steps_BSD, self.trend(trend_BDS).transpose(1, 2)
+
+
+class FourierBlock(nn.Module):
+    """Mixes features at a few frequencies; all others are set to zero."""
+
+    frequencies: Tensor
+
+    def __init__(self, width: int, heads: int, steps: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.register_buffer("frequencies", sample_frequencies(steps))
+        self.query = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        self.mix = ComplexMix(width, heads, len(self.frequencies))
+
+    def forward(self, steps_BLD: Tensor) -> Tensor:
+        """Return mixed steps (B, L, D)."""
+        spectrum_BHEK = _to_spectrum(self.query(steps_BLD), self.heads, self.frequencies)
+        # As in the authors' code, the k-th sampled frequency is put at place k of the answer.
+        mixed_BLD: Tensor = self.out(_to_steps(self.mix(spectrum_BHEK), steps_BLD.shape[1]))
+        return mixed_BLD
+
+
+class FourierCrossAttention(nn.Module):
+    """Attention between the frequencies of two series."""
+
+    query_frequencies: Tensor
+    key_frequencies: Tensor
+
+    def __init__(self, width: int, heads: int, memory_steps: int, steps: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.register_buffer("query_frequencies", sample_frequencies(steps))
+        self.register_buffer("key_frequencies", sample_frequencies(memory_steps))
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        self.mix = ComplexMix(width, heads, len(self.query_frequencies))
+        self.scale = 1 / (width * width)
+
+    def forward(self, steps_BSD: Tensor, memory_BLD: Tensor) -> Tensor:
+        """Return what the decoder reads of the encoder (B, S, D)."""
+        queries = _to_spectrum(self.query(steps_BSD), self.heads, self.query_frequencies)
+        keys = _to_spectrum(self.key(memory_BLD), self.heads, self.key_frequencies)
+
+        # tanh of real and imaginary part separately: the complex tanh has poles, and gave NaN in
+        # the authors' code.
+        scores = torch.einsum("bhex,bhey->bhxy", queries, keys)
+        scores = torch.complex(scores.real.tanh(), scores.imag.tanh())
+        attended_BHEK = torch.einsum("bhxy,bhey->bhex", scores, keys)
+
+        mixed_BHEK = self.mix(attended_BHEK) * self.scale
+        read_BSD = _to_steps(mixed_BHEK, steps_BSD.shape[1], self.query_frequencies)
+        out_BSD: Tensor = self.out(read_BSD)
+        return out_BSD
+
+
+class ComplexMix(nn.Module):
+    """A complex matrix (E, E) for every head and frequency."""
+
+    def __init__(self, width: int, heads: int, frequencies: int) -> None:
+        super().__init__()
+        size = (heads, width // heads, width // heads, frequencies)
+        scale = 1 / (width * width)
+        self.real = nn.Parameter(scale * torch.rand(size))
+        self.imaginary = nn.Parameter(scale * torch.rand(size))
+
+    def forward(self, spectrum_BHEK: Tensor) -> Tensor:
+        """Return the product at every frequency, (B, heads, E, K)."""
+        weights = torch.complex(self.real, self.imaginary)
+        return torch.einsum("bhek,hefk->bhfk", spectrum_BHEK, weights)
+
+
+class SeasonalNorm(nn.Module):
+    """Layer norm whose mean over steps is removed, so that a season has no level."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, steps_BLD: Tensor) -> Tensor:
+        """Return normed steps (B, L, D) whose mean over L is zero."""
+        normed_BLD: Tensor = self.norm(steps_BLD)
+        return normed_BLD - normed_BLD.mean(dim=1, keepdim=True)
+
+
+def sample_frequencies(steps: int) -> Tensor:
+    """Return sorted random frequencies of a series of ``steps``, the same at every call."""
+    generator = torch.Generator().manual_seed(_FREQUENCY_SEED)
+    count = min(FREQUENCIES, steps // 2)
+    return torch.randperm(steps // 2, generator=generator)[:count].sort().values
+
+
+def _to_spectrum(steps_BLD: Tensor, heads: int, frequencies: Tensor) -> Tensor:
+    """Return the chosen frequencies of every feature, (B, heads, E, K)."""
+    batch, steps, _ = steps_BLD.shape
+    steps_BHEL = steps_BLD.reshape(batch, steps, heads, -1).permute(0, 2, 3, 1)
+    spectrum_BHEF: Tensor = torch.fft.rfft(steps_BHEL, dim=-1)
+    return spectrum_BHEF[..., frequencies]
+
+
+def _to_steps(spectrum_BHEK: Tensor, steps: int, frequencies: Tensor | None = None) -> Tensor:
+    """Return the series (B, L, D) of a spectrum at some frequencies, by default the lowest."""
+    full = spectrum_BHEK.new_zeros((*spectrum_BHEK.shape[:-1], steps // 2 + 1))
+    places = torch.arange(spectrum_BHEK.shape[-1]) if frequencies is None else frequencies
+    full[..., places] = spectrum_BHEK
+    steps_BHEL: Tensor = torch.fft.irfft(full, n=steps)
+    return steps_BHEL.permute(0, 3, 1, 2).flatten(2)
+
+
+def _make_inner(width: int, inner: int) -> nn.Module:
+    widen, narrow = nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
+    return nn.Sequential(widen, nn.GELU(), nn.Dropout(0.1), narrow, nn.Dropout(0.1))
+
+
+CHILDREN = (4, 4)  # nodes of a scale that share a node of the next one
+NEIGHBOURS = 2  # on either side, on the same scale, that a node attends to
+
+
+class Pyraformer(Network):
+    """An encoder over steps, 4-step and 16-step nodes, each tied to few others; the last forecasts.
+
+    Source: Liu et al., "Pyraformer: Low-Complexity Pyramidal Attention for Long-Range Time Series
+    Modeling and Forecasting", ICLR 2022. Differs: attention is dense with a mask, which gives the
+    values of the authors' sparse kernel; at 63 nodes it costs less.
+    """
+
+    def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
+        super().__init__()
+        # Nodes of every scale, finest first.
+        self._sizes = list(accumulate(CHILDREN, floordiv, initial=lookback))
+        self.embedding = StepEmbedding(WIDTH)
+        self.register_buffer("positions_LD", encode_positions(lookback, WIDTH))
+        self.pyramid = PyramidBuilder(WIDTH)
+        self.register_buffer("is_hidden_PP", ~find_neighbours(self._sizes), persistent=False)
+        layer = nn.TransformerEncoderLayer(
+            WIDTH, HEADS, INNER, dropout=0.1, activation="gelu", batch_first=True
+        )
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.projection = nn.Linear(len(self._sizes) * WIDTH, horizon)
+
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+        steps_BLD = self.embedding(inputs.values_NL, inputs.past_NLM) + self.positions_LD
+        nodes_BPD = self.encoder(self.pyramid(steps_BLD), mask=self.is_hidden_PP)
+
+        # The newest node of every scale is an ancestor of the last step.
+        newest = torch.tensor(self._sizes).cumsum(0) - 1
+        forecast_BH: Tensor = self.projection(nodes_BPD[:, newest].flatten(1))
+        return forecast_BH
+
+
+class PyramidBuilder(nn.Module):
+    """Summarises steps into coarser nodes by strided convolutions of a narrow copy."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        narrow = width // 4
+        self.down = nn.Linear(width, narrow)
+        self.convolutions = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv1d(narrow, narrow, children, stride=children),
+                nn.BatchNorm1d(narrow),
+                nn.ELU(),
+            )
+            for children in CHILDREN
+        )
+        self.up = nn.Linear(narrow, width)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, steps_BLD: Tensor) -> Tensor:
+        """Return the nodes of all scales, finest first, (B, P, D)."""
+        scale = self.down(steps_BLD).transpose(1, 2)
+        coarser = []
+        for convolution in self.convolutions:
+            scale = convolution(scale)
+            coarser.append(scale)
+
+        added_BPD = self.up(torch.cat(coarser, dim=2).transpose(1, 2))
+        normed: Tensor = self.norm(torch.cat([steps_BLD, added_BPD], dim=1))
+        return normed
+
+
+def find_neighbours(sizes: Sequence[int]) -> Tensor:
+    """Return which node attends to which, (P, P): near ones of its scale, parent and children."""
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    attends = torch.zeros(sum(sizes), sum(sizes), dtype=torch.bool)
+
+    for start, size in zip(starts, sizes, strict=True):
+        places = torch.arange(size)
+        near = (places[:, None] - places[None, :]).abs() <= NEIGHBOURS
+        attends[start : start + size, start : start + size] = near
+
+    for scale, children in enumerate(CHILDREN):
+        for place in range(sizes[scale]):
+            # The last parent takes the children that are left over.
+            parent = min(place // children, sizes[scale + 1] - 1)
+            child_node, parent_node = starts[scale] + place, starts[scale + 1] + parent
+            attends[child_node, parent_node] = attends[parent_node, child_node] = True
+    return attends
+
+
+PATCH_STEPS = 16
+PATCH_STRIDE = 8
+LAYERS = 6
+
+
+def count_patches(lookback: int) -> int:
+    """Return how many patches an input has; the last value is repeated to fill the last one."""
+    return (lookback + PATCH_STRIDE - PATCH_STEPS) // PATCH_STRIDE + 1
+
+
+class PatchNetwork(Network):
+    """Embeds patches and maps all of them to a forecast: the twin of GPT4TS, to show what it adds.
+
+    It follows Tan et al., "Are Language Models Actually Useful for Time Series Forecasting?",
+    NeurIPS 2024. Networks that also read text put its tokens in front of the patches.
+    """
+
+    def __init__(
+        self,
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        width: int = 576,
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(PATCH_STEPS, width)
+        self.projection = nn.Linear(count_patches(lookback) * width, horizon)
+
+    def forward(self, inputs: NetworkInputs) -> Tensor:
+        """Return forecasts (B, H)."""
+        states_BPD = self.transform(self.embed_patches(inputs.values_NL))
+        forecast_BH: Tensor = self.projection(states_BPD.flatten(1))
+        return forecast_BH
+
+    def embed_patches(self, values_BL: Tensor) -> Tensor:
+        """Return one token per patch, (B, P, D); the last value is repeated to fill the last."""
+        padded_BL = functional.pad(values_BL, (0, PATCH_STRIDE), mode="replicate")
+        patches_BPD: Tensor = self.embedding(padded_BL.unfold(1, PATCH_STEPS, PATCH_STRIDE))
+        return patches_BPD
+
+    def transform(self, patches_BPD: Tensor) -> Tensor:
+        """Return what is read of the patches."""
+        return patches_BPD
+
+
+class GPT4TS(PatchNetwork):
+    """The same with the first layers of a frozen language model between the two maps.
+
+    Source: Zhou et al., "One Fits All: Power General Time Series Analysis by Pretrained LM",
+    NeurIPS 2023. Differs: the backbone is this project's, not GPT-2; it has no learned positions to
+    train, so norms, patch embedding and output map are what is trained.
+    """
+
+    def __init__(
+        self,
+        decoder: Any,  # noqa: ANN401 - a transformers module
+        lookback: int = DEFAULT_STEPS,
+        horizon: int = DEFAULT_STEPS,
+        *,
+        layers: int = LAYERS,
+        matmul_dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(lookback, horizon, width=decoder.config.hidden_size)
+        self.decoder = copy_first_layers(decoder, layers, matmul_dtype)
+        for name, parameter in self.decoder.named_parameters():
+            parameter.requires_grad_("norm" in name)
+
+    def transform(self, patches_BPD: Tensor) -> Tensor:
+        """Return the states of the last layer used, after the decoder's own norm."""
+        states: Tensor = self.decoder(inputs_embeds=patches_BPD, use_cache=False).last_hidden_state
+        return states
+
+
+def copy_first_layers(
+    decoder: Any,  # noqa: ANN401 - a transformers module
+    layers: int,
+    matmul_dtype: torch.dtype | None = None,
+) -> Any:  # noqa: ANN401
+    """Return a copy of a decoder's first layers and norm; products run in ``matmul_dtype``."""
+    # Training changes the norms, and the model may be shared with others.
+    original, decoder.layers = decoder.layers, decoder.layers[:layers]
+    try:
+        copied = copy.deepcopy(decoder)
+    finally:
+        decoder.layers = original
+
+    # Patches take the place of embedded words.
+    del copied.embed_tokens
+    if matmul_dtype is not None:
+        # Linear layers never learn; embeddings, norms and attention stay as they are. The copy's
+        # layers keep their names, and so does what is saved of them.
+        for layer in copied.modules():
+            if isinstance(layer, nn.Linear):
+                layer.weight.requires_grad_(False).data = layer.weight.data.to(matmul_dtype)
+                product = partial(frozen_linear, weight=layer.weight, bias=layer.bias)
+                layer.forward = product  # type: ignore[method-assign] # of this one layer
+    return copied
