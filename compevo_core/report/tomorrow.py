@@ -8,7 +8,7 @@ Everything comes from issued forecasts and scored rows, so it is the same for ev
 grid. Logics and names are untrusted text, which every output of a table escapes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -95,8 +95,10 @@ class ForecastDay:
         return [*before, *starts], np.concatenate([known, since])
 
 
-def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[ForecastDay]:
-    """Read the newest forecast of every data set and what is known about the days before it.
+def read_days(
+    issued: Path, windows: Path, scored: Path | None = None, names: Collection[str] | None = None
+) -> list[ForecastDay]:
+    """Read the newest forecast of data sets, all or ``names``, and what is known about days before.
 
     Each data set has its own folder among the issued forecasts and among the windows, whose truth
     is used, and a Parquet file in the folder of scores. CheckpointMismatch if a record was altered,
@@ -104,7 +106,7 @@ def read_days(issued: Path, windows: Path, scored: Path | None = None) -> list[F
     """
     days = []
     for root in sorted(path for path in issued.glob("*") if path.is_dir()):
-        if not (folders := list_issued(root)):
+        if (names is not None and root.name not in names) or not (folders := list_issued(root)):
             continue
 
         folder, chain = folders[-1], read_chain(root)

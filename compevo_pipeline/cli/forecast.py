@@ -183,11 +183,11 @@ def forecast(
     blocks = deployment.registry.find_blocks(dataset)
     if blocks and (page or as_json or run):
         raise ConfigError(f"{dataset} is a family: --page, --json and --run take one of its blocks")
-    found = []
+    found = {}
     for name in blocks or [dataset]:
         spec = find_daily_spec(deployment, name)
         try:
-            day_forecast = forecast_day(
+            found[name] = forecast_day(
                 deployment,
                 name,
                 read_day(day, spec.to_market(deployment.clock())),
@@ -203,16 +203,15 @@ def forecast(
             raise DataError(f"{error} {data}, COMPEVO_HOME is {home}") from error
         finally:
             arguments.show_steps("")
-        found.append(day_forecast)
 
-    wide = pl.concat([widen(each.forecast) for each in found], how="diagonal_relaxed")
+    wide = pl.concat([widen(each.forecast) for each in found.values()], how="diagonal_relaxed")
     if csv is not None:
         write_atomically(csv, wide.write_csv)
     if parquet is not None:
         write_atomically(parquet, wide.write_parquet)
     if page is not None:
         write_forecasts(deployment, dataset=dataset, page=page)
-    for name, day_forecast in zip(blocks or [dataset], found, strict=True):
+    for name, day_forecast in found.items():
         issued, folder = day_forecast.forecast, day_forecast.folder
         if as_json:
             rows = wide.with_columns(pl.col("start_utc").dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
@@ -233,7 +232,7 @@ def forecast(
     if has_dagster_home():
         from compevo_pipeline.defs.command_events import report_forecast
 
-        for name, day_forecast in zip(blocks or [dataset], found, strict=True):
+        for name, day_forecast in found.items():
             report_forecast(deployment, name, day_forecast)
 
 

@@ -49,7 +49,8 @@ def refresh(
     from compevo_pipeline.work.deployment import Deployment, utc_now
 
     deployment = arguments.open_deployment()
-    for block in (blocks := deployment.registry.find_blocks(dataset)):
+    blocks = deployment.registry.find_blocks(dataset)
+    for block in blocks:
         refresh(block, day)
     if blocks:
         return

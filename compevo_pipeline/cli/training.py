@@ -59,7 +59,8 @@ def fit(
 
     disable_progress_bars()
     deployment = arguments.open_deployment()
-    for block in (blocks := deployment.registry.find_blocks(dataset)):
+    blocks = deployment.registry.find_blocks(dataset)
+    for block in blocks:
         typer.echo(f"{block}:")
         held_out = fitted and fitted.with_stem(f"{fitted.stem}-{block}")
         fit(block, method, preset, changes, restart, held_out)

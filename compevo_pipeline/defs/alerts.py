@@ -14,7 +14,6 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from compevo_core.forecast.issued import find_issued, is_issued
 from compevo_pipeline.defs.asset_checks import COVERAGE, DATA_AGE, DRIFT, NEWS_CHANGE
 from compevo_pipeline.defs.asset_keys import OPERATIONAL
 from compevo_pipeline.defs.assets.report import FREE_SPACE
@@ -179,21 +178,20 @@ def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Aler
         day = spec.to_market(begun.astimezone(UTC)).date() + timedelta(days=night.days_ahead)
         origin = Origin.of(spec, day, None)
         missing = [
-            one
-            for one in registry.find_blocks(name) or [name]
-            for folder in [deployment.layout.issued(one)]
-            if not is_issued(find_issued(folder, origin.origin_utc, origin.until))
+            dataset
+            for dataset in registry.find_blocks(name) or [name]
+            if not origin.is_issued_in(deployment.layout.issued(dataset))
         ]
         if not missing:
             continue
         first, *others = missing
         shown = f"{first} and {len(others)} more" if others else first
-        argument = "" if name == OPERATIONAL else f"{first} "
+        is_default = name == OPERATIONAL
+        refresh = "compevo refresh" if is_default else f"compevo refresh {first}"
         yield Alert(
-            fault=f"late {argument and f'{name} '}{day}",
+            fault=f"late {day}" if is_default else f"late {name} {day}",
             text=(
                 f"No forecast of {shown} for {day} was issued by {due:%H:%M} ({night.zone}): "
-                "look at the runs of refresh in Dagster, then run "
-                f"`compevo refresh {argument}--day {day}`."
+                f"look at the runs of refresh in Dagster, then run `{refresh} --day {day}`."
             ),
         )

@@ -17,7 +17,6 @@ import dagster as dg
 
 from compevo_core.data.datasets import ZonedSpec
 from compevo_core.data.steps import DAY
-from compevo_core.forecast.issued import find_issued, is_issued
 from compevo_core.table.text_stamps import find_standard_offset, find_summer_offset
 from compevo_pipeline.defs.asset_keys import OPERATIONAL, next_day_key
 from compevo_pipeline.defs.jobs import job_name, step_name
@@ -161,7 +160,7 @@ def _find_no_need(
 
     The last tick does not wait for runs whose forecasts may wait.
     """
-    if is_issued(find_issued(issued, origin.origin_utc, origin.until)):
+    if origin.is_issued_in(issued):
         return f"the forecast of {origin.day} has been issued"
     ((step, asked),) = request.run_config["ops"].items()
     tags = {"dagster/partition": str(request.partition_key)}

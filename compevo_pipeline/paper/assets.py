@@ -441,13 +441,9 @@ def write_research(deployment: Deployment) -> Mapping[str, Any]:
     from compevo_core.paper.report.page import render_research
     from compevo_core.report.forecast_page import RESEARCH_PAGE
 
-    layout = deployment.layout
+    layout, names = deployment.layout, deployment.registry.whole
     # Every data set that has a finished run, not only the one that was trained last; no blocks.
-    runs = [
-        find_current_run(layout, name)
-        for name, dataset in deployment.registry.datasets.items()
-        if has_current_run(layout, name) and not dataset.family
-    ]
+    runs = [find_current_run(layout, name) for name in names if has_current_run(layout, name)]
     mode = deployment.data_mode.value
     inputs = read_inputs(layout.results, runs, mode=mode, generated_at=deployment.clock())
     write_text(layout.report / RESEARCH_PAGE, render_research(inputs))

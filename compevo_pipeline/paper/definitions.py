@@ -29,8 +29,7 @@ def build_defs(
 ) -> dg.Definitions:
     """Wire the research of one deployment; arguments replace the project's own parts."""
     deployment = Deployment(settings=settings, clock=clock or utc_now)
-    registry = deployment.registry
-    names = [name for name in registry if not registry[name].family]
+    names = deployment.registry.whole
     follow = dg.AutomationConditionSensorDefinition(
         "follow_windows",
         target=dg.AssetSelection.assets(keys.INFERENCE_2026),

@@ -134,10 +134,14 @@ class Registry:
         )
 
     @property
+    def whole(self) -> dict[str, RegisteredDataset]:
+        """The data sets that are no block."""
+        return {name: each for name, each in self.datasets.items() if not each.family}
+
+    @property
     def declared(self) -> dict[str, RegisteredDataset]:
         """What has assets of its own: data sets that are no block, and families."""
-        whole = {name: each for name, each in self.datasets.items() if not each.family}
-        return {**whole, **self.families}
+        return {**self.whole, **self.families}
 
     def find_blocks(self, family: str) -> list[str]:
         """Return the names of the data sets that are blocks of a family."""

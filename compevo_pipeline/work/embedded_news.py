@@ -47,7 +47,7 @@ def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger)
 
     Articles are read month by month, so that memory does not grow with the archive.
     """
-    specs = [declared.spec for declared in deployment.registry.datasets.values()]
+    specs = [declared.spec for declared in deployment.registry.whole.values()]  # blocks read none
     spans = {spec.name: find_news_spans(spec, _find_values(deployment, spec)) for spec in specs}
     store = deployment.news_store()
     embeddings = deployment.embedding_store(encoder)

@@ -165,6 +165,10 @@ class Origin:
         until = origin_utc if known_to is KnownTo.MIDNIGHT else origin_utc - unknown * spec.step
         return cls(day=start.date(), origin_utc=origin_utc, until=until)
 
+    def is_issued_in(self, folder: Path) -> bool:
+        """Whether the forecast is among a data set's issued ones."""
+        return is_issued(find_issued(folder, self.origin_utc, self.until))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFrames:

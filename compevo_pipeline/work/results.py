@@ -60,21 +60,16 @@ def read_scored(layout: Layout, dataset: str) -> pl.DataFrame:
 
 
 def write_forecasts(deployment: Deployment, *, dataset: str = "", page: Path | None = None) -> Path:
-    """Write the page of forecasts in one step; return it.
-
-    It shows the data set that is named, or all that are no block of a family.
-    """
+    """Write the page of forecasts, of one data set or of all that are no block; return it."""
     # Drawing takes a second to import.
     from compevo_core.report.forecast_page import FORECAST_PAGE, render_forecasts
 
     layout = deployment.layout
-    days = read_days(layout.all_issued, layout.root / "windows", layout.all_scored)
-    blocks = {each.name for each in deployment.registry.own if each.family}
-    days = [
-        day
-        for day in days
-        if (shown := day.issued.facts["dataset"]) == dataset or not (dataset or shown in blocks)
-    ]
+    registry, names = deployment.registry, {dataset}
+    if not dataset:
+        issued = {path.name for path in layout.all_issued.glob("*")}
+        names = issued - (registry.datasets.keys() - registry.whole.keys())
+    days = read_days(layout.all_issued, layout.root / "windows", layout.all_scored, names)
     text = render_forecasts(days, mode=deployment.data_mode.value, generated_at=deployment.clock())
     return write_text(page or layout.report / FORECAST_PAGE, text)
 

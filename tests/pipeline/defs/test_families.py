@@ -1,6 +1,7 @@
 """A table of several files: a family, whose blocks of series are partitions of its assets."""
 
 import functools
+import shutil
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
@@ -17,6 +18,7 @@ from compevo_pipeline.defs.asset_keys import model_key, next_day_key, windows_ke
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import load_registry
 from compevo_pipeline.work.deployment import Deployment
+from compevo_pipeline.work.results import write_forecasts
 from tests.support.commands import invoke
 from tests.support.deployment import DagsterHome, InlineLauncher, SetClock
 
@@ -30,11 +32,11 @@ def write_sales(folder):
     """Write a file a region, of two shops each."""
     folder.mkdir(parents=True)
     for region in ("North", "South"):
-        level = np.arange(DAYS) % 7 + (0 if region == "North" else 100)
+        level = np.arange(DAYS) % 7 + (0.0 if region == "North" else 100.0)
         shops = [
-            pl.DataFrame({"day": pl.date_range(FIRST, NEXT, closed="left", eager=True)})
-            .with_columns(shop=pl.lit(f"{region}{n}"), sold=pl.Series(level + n))
-            .with_columns(pl.col("sold").cast(pl.Float64))
+            pl.DataFrame(
+                {"day": pl.date_range(FIRST, NEXT, closed="left", eager=True)}
+            ).with_columns(shop=pl.lit(f"{region}{n}"), sold=pl.Series(level + n))
             for n in (1, 2)
         ]
         pl.concat(shops).write_csv(folder / f"{region}.csv")
@@ -54,9 +56,7 @@ def home(tmp_path_factory):
 
 def declare_again(home, folder):
     """Write the same declaration into an empty home."""
-    (folder / "datasets").mkdir()
-    text = (home[0] / "datasets" / "sales.toml").read_text()
-    (folder / "datasets" / "sales.toml").write_text(text)
+    shutil.copytree(home[0] / "datasets", folder / "datasets")
     return Settings(home=folder, mode="sample", schedules=("sales",))
 
 
@@ -112,6 +112,8 @@ def test_commands_do_all_blocks(home):
     assert shown.count("Record: ") == 2
     rows = pl.read_csv(table)
     assert rows["entity"].unique().sort().to_list() == ["North1", "North2", "South1", "South2"]
+    page = write_forecasts(Deployment(settings=Settings(home=folder, mode="sample")))
+    assert "sales" not in page.read_text()
     # A block is learnt by itself: the other's level of 100 is not in its forecast.
     north = rows.filter(pl.col("entity").str.starts_with("North"))["calendar-ridge"]
     assert north.max() < 20 < rows.filter(pl.col("entity") == "South1")["calendar-ridge"].min()
