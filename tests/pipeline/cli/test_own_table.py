@@ -26,7 +26,6 @@ def list_rows(name, first, end):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Run a command in a folder of declarations; return what it shows."""
     monkeypatch.setenv("COMPEVO_DATASETS", str(tmp_path))
     return functools.partial(invoke, home=tmp_path / "home")
 

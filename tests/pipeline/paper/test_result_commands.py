@@ -98,7 +98,6 @@ def test_each_test_set_has_a_table():
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    """Store windows of a data set in a deployment; return its layout."""
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COMPEVO_MODE", "sample")
     layout = open_home(tmp_path / "home").layout

@@ -122,8 +122,12 @@ FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 LAST = datetime(2026, 3, 1, tzinfo=UTC)
 STATES = datetime(2026, 2, 13, 22, tzinfo=UTC)
 ISSUED = datetime(2026, 2, 25, 6, 30, tzinfo=UTC)
-VALUES = {"dew_point_2m": 8.0, "cloud_cover": 60.0}
-VALUES |= {"wind_speed_10m": 36.0, "sunshine_duration": 1800.0}
+VALUES = {
+    "dew_point_2m": 8.0,
+    "cloud_cover": 60.0,
+    "wind_speed_10m": 36.0,
+    "sunshine_duration": 1800.0,
+}
 
 
 def true_temperature(hour):
