@@ -1,14 +1,18 @@
-"""The tables of speed and memory in the documentation, filled in when the site is built.
+"""The tables and the figure of speed and memory in the documentation, made when the site is built.
 
-What belongs here: rows of ``benchmarks/results`` to Markdown, and each table between its markers.
-What does not: measuring.
+What belongs here: rows of ``benchmarks/results`` to Markdown, each between its markers. What does
+not: measuring.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
+from matplotlib.axes import Axes
+
 from benchmarks.rows import LIBRARIES, RESULTS, Row, read_rows
+from compevo_core.paper.report.figures import Plot
 from compevo_core.paper.report.markdown import replace_between
 from compevo_core.paper.report.paper_tables import EFFICIENCY, find_published
+from compevo_core.report.charts import ACCENT
 from compevo_core.report.tables import Table, method_name, tabulate
 
 Columns = Mapping[str, Callable[[Row], str]]
@@ -20,6 +24,8 @@ TEXTS = {
     "inference": "one batch's forecasts",
     "inference-mixed": "one batch's forecasts",
     "backward": "one batch's forecasts and their gradient",
+    "sampling": "logics with slots",
+    "token": "a token of all groups, share of the limit",
     "round-exponent": "exponent of a round's seconds in the agents",
     "preset-round": "the preset's round without rewriting",
     "preset-rewriting": "the preset's round with rewriting",
@@ -94,6 +100,31 @@ def format_engine(rows: Sequence[Row]) -> str:
     )
 
 
+def draw_compared(rows: Sequence[Row]) -> str:
+    """Return the figure of ours and the limit, in shares of PEFT's time, as a Markdown image."""
+    rows = [row for row in rows if row["limit"] and row["dtype"] == "mixed"]
+    # From the top down, and without PEFT's mixed batch, which is another reference.
+    rows = [row for row in reversed(rows) if row["case"] != "inference-mixed"]
+    ours = [1 / float(row["ratio"]) for row in rows]
+    limits = [1 / float(row["limit"]) for row in rows]
+
+    def fill(axis: Axes) -> None:
+        places = range(len(rows))
+        axis.barh(places, ours, color=ACCENT, height=0.6, label="ours")
+        axis.barh(places, limits, color="#1d2733", height=0.25, label="limit: frozen products")
+        axis.axvline(1.0, color="#6b7684", linestyle="--", label="PEFT")
+        axis.set_yticks(places, [f"{row['case']}, {row['agents']}" for row in rows])
+        axis.set_xlabel("processor time of a case with so many agents, PEFT = 1")
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, 1.12), ncols=3)
+
+    shares = "; ".join(
+        f"{row['case']} with {row['agents']}: ours {our:.2f}, limit {limit:.2f}"
+        for row, our, limit in zip(rows, ours, limits, strict=True)
+    )
+    alt = f"Processor time as a share of PEFT's, case with number of agents. {shares}"
+    return f"![{alt}]({Plot(fill, alt, (7.2, 3.6)).source})"
+
+
 def format_gpu(rows: Sequence[Row]) -> str:
     """Return the cases that were timed on a GPU, by backbone."""
     first = rows[0]
@@ -150,21 +181,22 @@ def format_systems(rows: Sequence[Row]) -> str:
 
 
 PAGE = "explanation/benchmarks.md"
-#: How the rows of each table on that page are shown.
-TABLES = {
-    "engine": format_engine,
-    "gpu": format_gpu,
-    "systems": format_systems,
-    "store": format_store,
+#: The file of rows of each figure and table on that page, and how they are shown.
+SHOWN = {
+    "figure": ("engine", draw_compared),
+    "engine": ("engine", format_engine),
+    "gpu": ("gpu", format_gpu),
+    "systems": ("systems", format_systems),
+    "store": ("store", format_store),
 }
 
 
 def fill_tables(text: str, page: str) -> str:
-    """Return a page with its tables, made from the committed rows."""
+    """Return a page with its figure and tables, made from the committed rows."""
     if page != PAGE:
         return text
-    for name, format_rows in TABLES.items():
-        start = f"<!-- {name}: filled in from benchmarks/results/{name}.csv by the site -->"
-        table = format_rows(read_rows(RESULTS / f"{name}.csv"))
-        text = replace_between(text, table, start, f"<!-- end of {name} -->", document=page)
+    for name, (file, show) in SHOWN.items():
+        start = f"<!-- {name}: filled in from benchmarks/results/{file}.csv by the site -->"
+        shown = show(read_rows(RESULTS / f"{file}.csv"))
+        text = replace_between(text, shown, start, f"<!-- end of {name} -->", document=page)
     return text

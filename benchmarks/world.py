@@ -178,8 +178,8 @@ class World:
         # Made-up priors: fitting real ones would cost the same both ways.
         priors_NPH = make_priors(train, config)
         inputs = NumericInputs.fit(train, priors_NPH, pool.embeddings.shape[1])
-        examples = make_examples(train, priors_NPH, inputs.scaler)
-        self.days = [examples[i * batch : (i + 1) * batch] for i in range(rounds)]
+        self.examples = make_examples(train, priors_NPH, inputs.scaler)
+        self.days = [self.examples[i * batch : (i + 1) * batch] for i in range(rounds)]
 
         backbone = load_backbone(config.backbone)
         self.model = PopulationModel(config, backbone, inputs)
@@ -196,8 +196,9 @@ class World:
     def build_trainer(self, *, rewrites: bool) -> RoundTrainer:
         """Reset; return a trainer whose rounds all rewrite the logics, or none of them."""
         self.reset()
-        executor = self.model.build_executor(self.news_retriever)
-        return RoundTrainer(self.model, executor, self._plan(rewrites=rewrites))
+        executor = self.model.build_executor(self.news_retriever, self.examples)
+        plan = self._plan(rewrites=rewrites)
+        return RoundTrainer(self.model, executor, plan, train_examples=self.examples)
 
     def build_replay_trainer(self) -> RoundTrainer:
         """Reset; return a trainer that keeps its samples, all of the same length."""

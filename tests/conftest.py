@@ -52,9 +52,7 @@ def archive_dir() -> Path:
     named = os.environ.get("COMPEVO_ARCHIVE")
     path = Path(named) if named else REPO.parent / "shared" / "data"
     if not (path / "MANIFEST.csv").exists():
-        pytest.skip(
-            f"real archive files are not at {path}; set COMPEVO_ARCHIVE to test against them"
-        )
+        pytest.skip(f"no real archive is at {path}; set COMPEVO_ARCHIVE to test against one")
     return path
 
 

@@ -25,7 +25,6 @@ def repository(tmp_path):
 
 
 def commit(root: Path, **lines: int) -> None:
-    """Commit budgets with these numbers of lines."""
     limits = dict.fromkeys(TOPS, 200) | lines
     text = "\n".join(["[lines]", *(f'"{name}" = {limit:_}' for name, limit in limits.items())])
     text += '\n\n[files]\n"both packages" = 2\n\n[words]\n"docs" = 0\n'
@@ -37,7 +36,6 @@ def commit(root: Path, **lines: int) -> None:
 
 
 def count(root: Path, *options: str) -> tuple[int, str]:
-    """Return the exit code and what the counter printed."""
     command = [sys.executable, str(root / ".ci" / "budgets.py"), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout

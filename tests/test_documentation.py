@@ -30,6 +30,17 @@ SOURCES = sorted(
     for path in (REPO / folder).rglob("*.py")
     if path != Path(__file__).resolve()
 )
+#: Names in a text that are not files of the repository.
+MADE_UP = re.compile(
+    r"(?:tests/|compevo_core/)?(?:a|once|more|(?:test_)?sums|github3|nowhere|diagnostics)(?:\.py)?"
+    r"|notes\.md|MetadataValue\.md|.*\.lock\.new"
+    r"|(?:configs/|src/(?:engine/|models/)?)?(?:base_config|agent|dataset|loss|trainer|news_selector"
+    r"|logic_generator|evolutionary_framework)\.py"  # of the paper's repository
+)
+PROOF_ONLY = set(range(26, 48)) | {49, 50}
+CODE = re.compile(r"`((?:[\w/]+/)?\w+\.py)(?::([\w.]+))?`")
+TEST = re.compile(r"`((?:[\w/]+/)?test_\w+\.py)::(test_\w+)`")
+PAPER_MAP = (REPO / "docs" / "paper-map.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(REPO).as_posix())
@@ -65,15 +76,6 @@ def test_the_architecture_page_lists_every_folder():
         listed = re.findall(r"^\| `(\w+)/` \| \w", section, re.M)
         folders = {path.parent.name for path in (REPO / package).glob("*/__init__.py")}
         assert sorted(listed) == sorted(folders)
-
-
-#: Names in a text that are not files of the repository.
-MADE_UP = re.compile(
-    r"(?:tests/|compevo_core/)?(?:a|once|more|(?:test_)?sums|github3|nowhere|diagnostics)(?:\.py)?"
-    r"|notes\.md|MetadataValue\.md|.*\.lock\.new"
-    r"|(?:configs/|src/(?:engine/|models/)?)?(?:base_config|agent|dataset|loss|trainer|news_selector"
-    r"|logic_generator|evolutionary_framework)\.py"  # of the paper's repository
-)
 
 
 def test_every_path_in_a_tracked_text_exists():
@@ -218,14 +220,6 @@ def test_every_bad_input_row_names_a_test():
     assert [name for name in re.findall(r"`(test_\w+)`", text) if f"def {name}(" not in code] == []
 
 
-PROOF_ONLY = set(range(26, 48)) | {49, 50}
-CODE = re.compile(r"`((?:[\w/]+/)?\w+\.py)(?::([\w.]+))?`")
-TEST = re.compile(r"`((?:[\w/]+/)?test_\w+\.py)::(test_\w+)`")
-
-
-PAPER_MAP = (REPO / "docs" / "paper-map.md").read_text(encoding="utf-8")
-
-
 def rows(table: str) -> list[list[str]]:
     """Cells of one table, without its head."""
     text = PAPER_MAP.split(f"## {table}\n")[1].split("\n## ")[0]
@@ -238,11 +232,8 @@ def names_in(path: Path) -> frozenset[str]:
     """Functions, classes, methods and class fields a file defines, dotted."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
     tops = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    classes = [(node.name, node.body) for node in tops if isinstance(node, ast.ClassDef)]
-    methods = {
-        f"{name}.{n.name}" for name, b in classes for n in b if isinstance(n, ast.FunctionDef)
-    }
-    return frozenset(methods | {node.name for node in tops})
+    inner = [(top, node) for top in tops for node in top.body if isinstance(node, ast.FunctionDef)]
+    return frozenset({node.name for node in tops} | {f"{top.name}.{n.name}" for top, n in inner})
 
 
 def find_missing(named: list[tuple[str, str]], home: str) -> list[str]:

@@ -18,6 +18,16 @@ pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="the golden numbers are a processor's"),
 ]
 PARTS = sorted(path.stem for path in compute.FILES.glob("*.json") if path.stem != "machine")
+TREE = {
+    "a": {
+        "count": 3,
+        "name": "x",
+        "values": [8000.0, 1e-3],
+        "printed": ["1.25", "7"],
+        "bits": {FLOAT_BITS: "ff"},
+        "rows": [{"loss": 0.5, "flag": True, "none": None}],
+    }
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +55,6 @@ def test_what_the_code_gives_is_what_was_kept(part, golden, found, same_machine)
 def test_hashes_over_floats_were_compared(same_machine):
     if not same_machine:
         pytest.skip("floats or versions are not those of the golden files: hashes not compared")
-
-
-TREE = {
-    "a": {
-        "count": 3,
-        "name": "x",
-        "values": [8000.0, 1e-3],
-        "printed": ["1.25", "7"],
-        "bits": {FLOAT_BITS: "ff"},
-        "rows": [{"loss": 0.5, "flag": True, "none": None}],
-    }
-}
 
 
 def altered(path, value):
@@ -106,13 +104,9 @@ def test_other_machines_may_change_hashes_and_digits():
 
 def test_only_trained_values_may_drift():
     drifted = altered("a/rows/0/loss", 0.5003)
-    for part, same_machine, found in (
-        ("run_head", False, 0),
-        ("run_head", True, 1),
-        ("a", False, 1),
-    ):
+    for part, is_same, found in (("run_head", False, 0), ("run_head", True, 1), ("a", False, 1)):
         was, now = {part: TREE["a"]}, {part: drifted["a"]}
-        assert len(differences(was, now, same_machine=same_machine)) == found
+        assert len(differences(was, now, same_machine=is_same)) == found
     far = altered("a/rows/0/loss", 0.501)
 
     assert differences({"run_head": TREE}, {"run_head": far}, same_machine=False)

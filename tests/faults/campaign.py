@@ -47,8 +47,6 @@ CRASH = "crash"
 
 @dataclass(frozen=True)
 class End:
-    """How a child ended."""
-
     kind: str
     message: str = ""
     lines: tuple[str, ...] = ()
@@ -91,18 +89,15 @@ def wait(child, pipe, *, kill_after=None):
 
 
 def run(work):
-    """Run ``work`` in a child to its end."""
     return wait(*start(work))
 
 
 def do(name, home, *, kill_after=None, file_limit=0):
-    """Do a work in a child."""
     child, pipe = start(lambda: WORKS[name].do(home), file_limit=file_limit)
     return wait(child, pipe, kill_after=kill_after)
 
 
 def read(name, home):
-    """Read the end of a work in a child."""
     return run(lambda: sorted(WORKS[name].read(home)))
 
 
@@ -121,8 +116,6 @@ def _run(work):
 
 @dataclass
 class Row:
-    """How the trials of one fault on one work ended."""
-
     fault: str
     work: str
     trials: int = 0
@@ -135,7 +128,6 @@ class Row:
     message: str = ""
 
     def count(self, end, expected, *, disturbed):
-        """Add one trial."""
         self.trials += 1
         self.disturbed += disturbed
         if end.kind == CLEAR:
@@ -169,14 +161,12 @@ class Campaign:
         self._homes = 0
 
     def new_home(self):
-        """Return an empty folder."""
         self._homes += 1
         home = self._root / f"home-{self._homes}"
         home.mkdir(parents=True)
         return home
 
     def expect(self, name):
-        """Return how undisturbed work ends, and how long it takes."""
         if name not in self._expected:
             home = self.new_home()
             done = do(name, home)
@@ -211,7 +201,6 @@ class Campaign:
         return row
 
     def kill(self, name):
-        """Kill -9 at random moments."""
         shares = [self._random.random() for _ in range(self._moments)]
         return self.harm(Row("kill -9", name), shares)
 
@@ -278,14 +267,12 @@ class Campaign:
         return row
 
     def at_once(self, name, count):
-        """Do the same work in several processes at once."""
         row, home = Row(f"{count} at once, the same", name), self.new_home()
         self._start_together(row, home, [name] * count)
         self.finish(row, name, home, disturbed=True)
         return row
 
     def all_at_once(self, count):
-        """Do different works in one home at once."""
         names = (STORES * 2)[:count]
         row, home = Row(f"{count} at once, of all kinds", "all stores"), self.new_home()
         self._start_together(row, home, names)
@@ -378,7 +365,6 @@ def _die_in_close(name, home, number):
 
 @contextmanager
 def mount(folder, size):
-    """Mount a file system of so many bytes in memory."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:
         yield
@@ -428,7 +414,6 @@ def list_cases(campaign, names):
 
 
 def main(moments, names, cases, out):
-    """Run the campaign; write its table after every case."""
     with tempfile.TemporaryDirectory() as folder:
         campaign = Campaign(Path(folder) / "stores", moments)
         for case in list_cases(campaign, names):

@@ -72,10 +72,9 @@ def build_home(folder):
 
 
 def flip(home, folder, kind, rng):
-    """Flip a bit of one kind of file in a copy of a home, and pass a night.
+    """Flip a bit in a copy of a home and pass a night; return what is sealed, and any error.
 
-    Returns:
-        What was sealed, of an error once the file is put back; the error, or "".
+    After an error the file is put back, and the night passed again.
     """
     shutil.copytree(home, folder)
     files = sorted(path for path in folder.glob(f"home/*/{KINDS[kind]}") if path.is_file())

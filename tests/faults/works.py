@@ -49,19 +49,16 @@ def write_series(home):
 
 
 def read_series(home):
-    """Yield each stored row."""
     rows = SeriesStore(home).read("electricity").select("series_id", "start_utc", "value")
     yield from map(repr, rows.iter_rows())
 
 
 def upsert_articles(home):
-    """Store 2,000 articles in batches."""
     for first in range(0, 2000, 400):
         NewsStore(home / "news.duckdb").upsert_articles(articles(*range(first, first + 500)))
 
 
 def read_articles(home):
-    """Yield each stored article."""
     yield from NewsStore(home / "news.duckdb").read_articles()["article_id"].to_list()
 
 
@@ -80,7 +77,6 @@ def embed(home):
 
 
 def read_embeddings(home):
-    """Yield each title with the hash of its embedding."""
     titles = sorted(NewsStore(home / "news.duckdb").read_articles()["title"].to_list())
     matrix = EmbeddingStore(home / "embeddings", MODEL).read(titles)
     for name, row in zip(titles, matrix, strict=True):
@@ -109,26 +105,22 @@ def write_frames(home):
 
 
 def read_frames(home):
-    """Yield each stored row."""
     frame = SeriesStore(home).read_frame("electricity", FrameKind.STEP_COVARIATES)
     if frame is not None:
         yield from map(repr, frame.iter_rows())
 
 
 def issue(home):
-    """Issue fifteen days."""
     for day in range(15):
         write_issued(home / "issued", make_issued(origin=ORIGIN + timedelta(days=day)))
 
 
 def read_issues(home):
-    """Yield each issued forecast's folder and hash."""
     for facts in sorted((home / "issued").rglob(FACTS_FILE)):
         yield f"{facts.parent.relative_to(home)} {read_issued(facts.parent).hash}"
 
 
 def train_population(home):
-    """Train two supervised rounds and four that rewrite."""
     config = tiny(run__supervised_epochs=1, run__rounds=4, run__validate_every=2)
     train_days(config, home / "run", days=2, val_days=2)
 
@@ -152,7 +144,6 @@ def ingest(home, *, days):
 
 
 def read_ingested(home):
-    """Yield each stored value."""
     store = Deployment(settings=Settings(home=home, mode=Mode.SAMPLE)).series_store()
     rows = store.read("exchange").select("series_id", "variable", "start_utc", "value")
     yield from map(repr, rows.iter_rows())

@@ -21,8 +21,6 @@ QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 
 
 class SetClock:
-    """A clock that a test sets."""
-
     def __init__(self, now=NOW):
         self.now = now
 
@@ -31,8 +29,6 @@ class SetClock:
 
 
 class InlineLauncher(Launchers):
-    """Trains in the test's own process."""
-
     def launch(self, context, jobs, kind="process", processes=None):
         return super().launch(context, jobs, "inline")
 
@@ -61,18 +57,13 @@ class DagsterHome:
     defs: dg.Definitions
     research: dg.Definitions
     instance: dg.DagsterInstance
-    folder: str = "sample"
 
     @property
     def layout(self):
-        return Layout(root=self.home / self.folder)
+        return Layout(root=self.home / "sample")
 
     def materialize(self, *keys, dataset=None, partition=None, config=None, raise_on_error=True):
-        """Materializes assets by key (``windows/electricity``) with their checks.
-
-        Keys of what is made of one data set may go without it: ``models/compevo``. A run has those
-        of one code location.
-        """
+        """Materializes assets of one location by key, without the data set if that is given."""
         is_research = keys[0].startswith("research/")
         location = self.research if is_research else self.defs
         job = location.resolve_implicit_global_asset_job_def()
@@ -92,15 +83,13 @@ class DagsterHome:
         )
 
 
-def deploy(home, *, settings=(), archive=None, **overrides):
-    """Wires a deployment: in sample mode, or on the files of an archive folder."""
-    mode = Mode.ARCHIVE if archive else Mode.SAMPLE
-    settings = Settings(home=home, mode=mode, archive=archive, preset="tiny", **dict(settings))
+def deploy(home, *, settings=(), **overrides):
+    """Wires a deployment in sample mode."""
+    settings = Settings(home=home, mode=Mode.SAMPLE, preset="tiny", **dict(settings))
     wired = {"feeds": few_feeds(), "launchers": InlineLauncher(), "clock": SetClock()} | overrides
     return DagsterHome(
         home=home,
         defs=build_defs(settings, **wired),
         research=research.build_defs(settings, launchers=wired["launchers"], clock=wired["clock"]),
         instance=dg.DagsterInstance.ephemeral(),
-        folder="real" if archive else "sample",
     )

@@ -11,6 +11,8 @@ from tests.support.window_samples import DAY, HALF_HOUR
 
 ORIGIN = datetime(2026, 3, 30, 14, tzinfo=UTC)
 TITLE = "<script>alert('storm')</script> Storm cuts power"
+SEEN = "2026-03-29T22:10:00+00:00"
+ARTICLE = {"title": TITLE, "domain": "example.org", "available_at": SEEN}
 
 
 def make_issued(entities=("NSW1", "SA1"), *, origin=ORIGIN, level=8000.0, known_steps=34):
@@ -96,13 +98,7 @@ def make_facts(entities, origin, known_steps):
         "members": ["agent 0", "agent 1"],
         "logics": ["read the <b>weather</b>", "read policy"],
         "fit": "own",
-        "articles": {
-            "id1": {
-                "title": TITLE,
-                "domain": "example.org",
-                "available_at": "2026-03-29T22:10:00+00:00",
-            }
-        },
+        "articles": {"id1": ARTICLE},
         "newest_candidate": "2026-03-30T06:40:00+00:00",
         "series": [
             {

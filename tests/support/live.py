@@ -20,8 +20,6 @@ LOG = logging.getLogger("compevo.tests.live")
 
 @dataclass
 class LiveHome:
-    """A home in live mode, fed by the built-in feeds."""
-
     home: Path
     now: datetime
     settings: dict = field(default_factory=dict)
@@ -40,10 +38,8 @@ class LiveHome:
 
     def ingest(self, dataset, *, only=None, span=WHAT_IS_NEW):
         """Reads the live feeds of a data set as its asset does; returns counts by feed."""
-        feeds = self.workspace.feeds()[dataset]
-        chosen = [
-            feed for feed in feeds if feed.exists_in(Mode.LIVE) and (not only or feed.name in only)
-        ]
+        feeds = [feed for feed in self.workspace.feeds()[dataset] if feed.exists_in(Mode.LIVE)]
+        chosen = [feed for feed in feeds if not only or feed.name in only]
         return ingest_dataset(self.workspace, dataset, chosen, log=LOG, span=span)
 
     def series(self, dataset):
@@ -53,12 +49,7 @@ class LiveHome:
         return self.workspace.news_store().read_articles()
 
     def materialize(self, dataset):
-        """Materializes the asset of a data set's series through Dagster."""
         feeds = self.workspace.feeds()
         asset = build_series_asset(self.workspace.registry[dataset], feeds[dataset])
-        return dg.materialize(
-            [asset],
-            resources={"workspace": self.workspace},
-            run_config={"loggers": QUIET},
-            raise_on_error=False,
-        )
+        options = {"resources": {"workspace": self.workspace}, "run_config": {"loggers": QUIET}}
+        return dg.materialize([asset], **options, raise_on_error=False)

@@ -30,12 +30,9 @@ def finished_run(folder, logics=LOGICS, *, form="free"):
 
 
 class ScriptedJudge:
-    """Marks a strategy shift in every update, unless the new text holds a given word.
+    """Marks a strategy shift in every update, except to a text that holds one of two words.
 
-    Attributes:
-        asked: the pairs it was asked about, in order.
-        zero: a new text with this word is not a change.
-        fails: a new text with this word gets a reply in prose, or the error.
+    ``zero`` makes it no change; ``fails`` makes the reply prose, or the error.
     """
 
     name = "scripted"

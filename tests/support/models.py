@@ -23,14 +23,11 @@ ARTICLE_SIZE = HashingEncoder.dimension
 def make_priors(batch, config):
     """Return made-up forecasts (N, P, 48) of every prior of a run, all different."""
     keys, _ = mix_priors(config)
-    forecasts = [
-        (1.0 + 0.02 * number) * view.x for view in batch.views() for number in range(len(keys))
-    ]
+    forecasts = [(1.0 + 0.02 * n) * view.x for view in batch.views() for n in range(len(keys))]
     return np.reshape(forecasts, (len(batch), len(keys), 48))
 
 
 def fit_inputs(config, train=None):
-    """Return scales and statistics of four train days, or of the windows given."""
     train = train or windows("train", 4)
     return NumericInputs.fit(train, make_priors(train, config), ARTICLE_SIZE)
 
@@ -41,13 +38,11 @@ def build_model(config):
 
 
 def build_executor(model):
-    """Return the population's strategies on the small news pool."""
     retriever = NewsRetriever(news_pool(), HashingEncoder(), model.config.news.top_k)
     return model.build_executor(retriever)
 
 
 def make_batch(config, batch=None):
-    """Return examples of one train day, or of the windows given."""
     batch = batch or windows("train", 1)
     return make_examples(batch, make_priors(batch, config), fit_inputs(config).scaler)
 

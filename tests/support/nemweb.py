@@ -29,8 +29,6 @@ ROOFTOP_INDEX = (
     "I,ROOFTOP,FORECAST,1,VERSION_DATETIME,REGIONID,INTERVAL_DATETIME,POWERMEAN,POWERPOE50,"
     "POWERPOELOW,POWERPOEHIGH,LASTCHANGED"
 )
-
-
 SHARES = {"SA1": 0.25, "TAS1": 0.2}
 """What smaller regions use of what the others do."""
 
@@ -45,7 +43,6 @@ def pack(*members):
 
 
 def unzip_all(packed):
-    """Return the files of a zip."""
     with zipfile.ZipFile(io.BytesIO(packed)) as bundle:
         return [(name, bundle.read(name)) for name in bundle.namelist()]
 
@@ -127,16 +124,15 @@ def serve_folder(replay, folder, files):
 def serve_day(replay, count=8):
     """One day of actuals, one issue of both forecasts at 17:00 of it, archives of another year."""
     day = datetime(2026, 7, 19)  # noqa: DTZ001 - NEM time
-    serve_folder(replay, ACTUAL, [actual(day + HALF_HOUR * (step + 1)) for step in range(count)])
     issued = day.replace(hour=17)
-    serve_folder(replay, FORECAST, [forecast(issued)])
-    serve_folder(replay, ROOFTOP, [rooftop(issued)])
-
-    for folder, (name, _) in zip(
-        (ACTUAL, FORECAST, ROOFTOP), (actual(day), forecast(day), rooftop(day)), strict=True
-    ):
-        prefix = re.split(r"_\d", name)[0]
-        page = listing(folder, [f"{prefix}_20250601.zip"])
+    folders = {
+        ACTUAL: [actual(day + HALF_HOUR * (step + 1)) for step in range(count)],
+        FORECAST: [forecast(issued)],
+        ROOFTOP: [rooftop(issued)],
+    }
+    for folder, files in folders.items():
+        serve_folder(replay, folder, files)
+        page = listing(folder, [re.split(r"_\d", files[0][0])[0] + "_20250601.zip"])
         replay.serve({(HOST, f"/Reports/Archive/{folder}/"): page})
 
 

@@ -21,14 +21,8 @@ from compevo_pipeline.storage.runs import set_current_run
 from compevo_pipeline.storage.series_store import SeriesStore
 from compevo_pipeline.work.deployment import Deployment
 from tests.support import population as small
+from tests.support import window_samples as samples
 from tests.support.population import tiny
-from tests.support.window_samples import (
-    HALF_HOUR,
-    from_nem,
-    make_daily_values,
-    make_published,
-    make_series,
-)
 
 DATASET = ELECTRICITY_OPERATIONAL.name
 SERIES_ID = "AEMO/OPERATIONAL_DEMAND/NSW1"
@@ -42,17 +36,18 @@ def make_frames():
     """Return the series and the published forecast of every piece."""
     series, published = [], []
     for seed, (first, days) in enumerate(PIECES):
-        start = from_nem(first.year, first.month, first.day)
-        values = make_daily_values(days, seed)
-        series.append(make_series(values, first=start, series_id=SERIES_ID))
-        published.append(make_published(start, days))
+        start = samples.from_nem(first.year, first.month, first.day)
+        values = samples.make_daily_values(days, seed)
+        series.append(samples.make_series(values, first=start, series_id=SERIES_ID))
+        published.append(samples.make_published(start, days))
     return pl.concat(series), pl.concat(published)
 
 
 def store_until(layout, until):
     """Store what had been measured by an instant; published forecasts are stored whole."""
     series, published = make_frames()
-    SeriesStore(layout.root).write(DATASET, series.filter(pl.col("start_utc") + HALF_HOUR <= until))
+    known = series.filter(pl.col("start_utc") + samples.HALF_HOUR <= until)
+    SeriesStore(layout.root).write(DATASET, known)
     SeriesStore(layout.root).write_frame(DATASET, FrameKind.PUBLISHED, published)
 
 
@@ -82,11 +77,10 @@ def make_deployment(home, until, run):
 
 
 def open_workspace(layout):
-    """Return the workspace of a deployment in sample mode."""
     settings = Settings(home=layout.root.parent, mode=Mode.SAMPLE, preset="tiny")
     return Deployment(settings=settings, clock=lambda: NOW)
 
 
 def issue_time(day):
     """Return 17:00 of the day before on the market's clock, in UTC."""
-    return from_nem(day.year, day.month, day.day) - timedelta(hours=7)
+    return samples.from_nem(day.year, day.month, day.day) - timedelta(hours=7)

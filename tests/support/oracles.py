@@ -27,13 +27,7 @@ ONE_FITS_ALL = "DAMO-DI-ML/NeurIPS2023-One-Fits-All 9f3875d, Long-term_Forecasti
 
 @dataclass(frozen=True)
 class Case:
-    """A network of a library.
-
-    Attributes:
-        source: the library and its version.
-        make: makes our network.
-        normalises: whether theirs normalises its input itself.
-    """
+    """A network of a library's version, ours, and whether theirs normalises its own input."""
 
     source: str
     make: Callable[[], Network]

@@ -28,8 +28,7 @@ def declare(sections=None, **series):
 
 def parse_rows(lines, declaration):
     """Return the series of lines of a stamp and a value each."""
-    text = "\n".join(["stamp,load_mw", *lines, ""])
-    return parse_series(wrap(text), declaration)[0]
+    return parse_series(wrap("\n".join(["stamp,load_mw", *lines, ""])), declaration)[0]
 
 
 def write_demand(path, days=40):

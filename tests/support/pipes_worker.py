@@ -21,10 +21,8 @@ with open_dagster_pipes() as pipes:
         run = RunFolder(job["out"])
         pipes.log.info(f"working in {run.name}")
 
-        for number in range(3):
-            record = round_record(
-                number, seconds=0.1, eta_seconds=2 - number, rewards=[-0.5, -0.25]
-            )
+        for n in range(3):
+            record = round_record(n, seconds=0.1, eta_seconds=2 - n, rewards=[-0.5, -0.25])
             run.append_round(record)
             pipes.report_custom_message([job["out"], record.to_json_line()])
             time.sleep(0.05)

@@ -34,7 +34,6 @@ SEARCH = {
 
 
 def search(**changes):
-    """Return the settings of the search, some of them changed."""
     return tiny(**{**SEARCH, **changes})
 
 
@@ -65,5 +64,4 @@ def sentence_encoder():
 
 @cache
 def planted_world(effect=3.0, **changes):
-    """Return a world whose power outages and rooftop solar act."""
     return plant_news(base_windows(), PlantedNews(effect=effect, **changes), sentence_encoder())

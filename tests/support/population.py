@@ -68,6 +68,5 @@ def join_windows(*spans, **options):
 def tiny(**overrides):
     """Return the preset with changes; a logic is little longer than the shortest that counts."""
     changes = {"evolution__max_new_tokens": 14} | overrides
-    return RunConfig.preset("tiny").with_overrides(
-        {k.replace("__", "."): v for k, v in changes.items()}
-    )
+    dotted = {name.replace("__", "."): value for name, value in changes.items()}
+    return RunConfig.preset("tiny").with_overrides(dotted)

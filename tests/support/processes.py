@@ -10,10 +10,7 @@ from benchmarks.rows import REPO
 
 
 def run_processes(module, count, job):
-    """Run ``python -m module`` on a job in processes that talk over Gloo, as torchrun would.
-
-    Each has one thread and no GPU. Returned are exit codes and standard errors in order of rank.
-    """
+    """Run a module on a job in processes, as torchrun would; return exit codes and errors."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

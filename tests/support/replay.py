@@ -30,41 +30,24 @@ from compevo_pipeline.sources.common.raw_store import RawStore
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One answer, and what goes wrong with it.
-
-    Attributes:
-        body: the whole body.
-        status: HTTP status.
-        kind: the content type; empty sends none.
-        headers: further headers.
-        etag: sent, and compared with ``If-None-Match``: equal gives 304.
-        modified: sent, and compared with ``If-Modified-Since``: equal gives 304.
-        send_bytes: how many bytes of the body are sent before the connection ends.
-        is_chunked: send the body in chunks, without a length.
-        has_length: False ends the body by ending the connection.
-        is_reset: reset the connection before anything is sent.
-        raw: sent in place of everything else.
-        drip_seconds: how long to wait before each byte of the body.
-    """
+    """One answer, and what goes wrong with it; 304 where an unchanged tag or time is asked for."""
 
     body: bytes = b""
     status: int = 200
-    kind: str = "application/octet-stream"
+    kind: str = "application/octet-stream"  # of the content; empty sends none
     headers: Mapping[str, str] = field(default_factory=dict)
     etag: str = ""
     modified: str = ""
-    send_bytes: int | None = None
-    is_chunked: bool = False
-    has_length: bool = True
-    is_reset: bool = False
-    raw: bytes = b""
-    drip_seconds: float = 0.0
+    send_bytes: int | None = None  # of the body, before the connection ends
+    is_chunked: bool = False  # the body has no length
+    has_length: bool = True  # else the end of the connection ends the body
+    is_reset: bool = False  # before anything is sent
+    raw: bytes = b""  # sent in place of everything else
+    drip_seconds: float = 0.0  # before each byte of the body
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A request that the server got."""
-
     method: str
     host: str
     path: str
@@ -94,8 +77,6 @@ Reply = Answer | Sequence[Answer] | Callable[[Seen], Answer]
 
 @dataclass
 class Replay:
-    """What the server answers, and what it was asked."""
-
     answers: dict[tuple[str, str], Reply] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     bad_certificates: set[str] = field(default_factory=set)
@@ -222,10 +203,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def run_replay(folder, monkeypatch):
-    """Starts the server, and makes it the proxy of this process for as long as the block lasts.
-
-    Pauses between requests are taken out, so that a test of hundreds of files takes seconds.
-    """
+    """Make the server the proxy of this process for a block, without pauses between requests."""
     replay = Replay()
     bundle = folder / "replay-ca.pem"
     AUTHORITY.cert_pem.write_to_path(bundle)

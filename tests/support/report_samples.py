@@ -38,10 +38,13 @@ LOGICS = (
     "Look for public events and school terms that move the evening peak.",
     "Prefer wind and storm reports for the south; lower demand when rooftop sun is strong.",
 )
+CHECKS = (
+    ("artifact hash unchanged by 2026 inference", True, "0a4b55a8d778 before and after"),
+    ("every article older than its origin", False, "1 of 500 articles is later: w-NSW1"),
+)
 
 
 def make_row(method, mae, **changes):
-    """Make a result row with plausible values around ``mae``."""
     row = dict.fromkeys(RESULT_SCHEMA)
     row |= {
         "experiment": "main",
@@ -81,7 +84,6 @@ def make_row(method, mae, **changes):
 
 
 def make_frame(*rows):
-    """Make a frame of result rows."""
     return pl.DataFrame(list(rows), schema=RESULT_SCHEMA)
 
 
@@ -186,7 +188,6 @@ def make_panel(entity="NSW1", **changes):
 
 
 def make_fit(exponent, low, high, reason=""):
-    """Make a fitted exponent as ``metrics.json`` holds it."""
     return {
         "exponent": exponent,
         "low": low,
@@ -205,7 +206,6 @@ EXPONENTS = {
 
 
 def make_judge(name, failures):
-    """Make what ``lud.json`` holds of one judge."""
     scores = {
         "pairs": 8,
         "unchanged": 2,
@@ -275,7 +275,6 @@ def make_lud_rows():
 
 
 def make_run():
-    """Make a run with two panels."""
     config = {
         "forecast": {"prior": "calendar-ridge", "decoder": "head"},
         "backbone": {"name_or_path": "packaged:smollm2-135m"},
@@ -293,19 +292,12 @@ def make_run():
     )
 
 
-CHECKS = (
-    ("artifact hash unchanged by 2026 inference", True, "0a4b55a8d778 before and after"),
-    ("every article older than its origin", False, "1 of 500 articles is later: w-NSW1"),
-)
-
-
 def make_check(*cells):
     """Make a leakage check: its name, whether it passed, and a detail."""
     return dict(zip(CHECK_COLUMNS, cells, strict=True))
 
 
 def make_inputs(**changes):
-    """Make everything that a full report shows."""
     values = {
         "mode": "archive",
         "generated_at": NOW,
@@ -341,7 +333,6 @@ def render_undrawn(inputs):
 
 
 def write_run(path):
-    """Write a run folder, without LUD."""
     folder = RunFolder(path)
     folder.model.mkdir(parents=True)
     run = make_run()

@@ -33,7 +33,6 @@ def build_round_trainer(rounds=100, supervised=0, system="compevo", writer=None,
 
 
 def start_state(trainer, logics):
-    """The state before round 0."""
     writer, none = trainer.writer, torch.zeros(len(logics), 0)
     return RoundState(
         round=0,
@@ -45,7 +44,6 @@ def start_state(trainer, logics):
 
 
 def run_step(trainer, state, examples):
-    """One round with fresh seeded generators."""
     agents = [torch.Generator().manual_seed(5 + agent) for agent in range(len(state.logics))]
     generators = RunGenerators(agents, np.random.default_rng(6), np.random.default_rng(7))
     return trainer.step(state, examples, generators)

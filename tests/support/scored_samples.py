@@ -56,11 +56,8 @@ def make_rows(
 def write_forecast(root, day, values, *, unknown_steps=14, issued_at=NOW, supersede=False):
     """Issue a forecast of constants by method and quantile (None: the point)."""
     origin = from_nem(day.year, day.month, day.day)
-    rows = [
-        ("NSW1", method, quantile, origin + step * HALF_HOUR, value, "MW")
-        for (method, quantile), value in values.items()
-        for step in range(48)
-    ]
+    starts = [origin + step * HALF_HOUR for step in range(48)]
+    rows = [("NSW1", *key, at, value, "MW") for key, value in values.items() for at in starts]
     frame = pl.DataFrame(rows, schema=ISSUED_SCHEMA, orient="row")
     facts = make_facts(("NSW1",), origin, 48 - unknown_steps)
     facts["issued_at"] = issued_at.isoformat()

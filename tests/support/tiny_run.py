@@ -15,8 +15,7 @@ MEASURED = {"seconds", "eta_seconds", "train_seconds"}
 """Keys of a round that differ from one training to the next."""
 
 
-def train_tiny(out, *, changes=None, **options):
-    """Train the run, or one with some settings changed; return its summary."""
+def train_tiny(out, **options):
     config = tiny(
         run__supervised_epochs=1,
         run__rounds=ROUNDS - 2,
@@ -26,13 +25,11 @@ def train_tiny(out, *, changes=None, **options):
         news__dropout=0.5,
         grpo__iterations=2,
         grpo__reward_windows=1,
-        **(changes or {}),
     )
     return train_days(config, out, days=2, **options)
 
 
 def train_days(config, out, *, days=8, val_days=3, news=None, **options):
-    """Train any configuration on so many days; return its summary."""
     val = windows("val", val_days, first_day=20)
     return train(config, windows("train", days), val, news or news_pool(), out, **options)
 
@@ -44,7 +41,6 @@ def read_records(run):
 
 
 def read_hash(run):
-    """Return the hash of the sealed model of a run."""
     return str(json.loads((run / "model" / "manifest.json").read_text())["hash"])
 
 

@@ -2,10 +2,7 @@
 
 
 def read_tree(root):
-    """Return bytes and time of every file, by its path, without locks.
-
-    A lock's time says who took it last; it holds nothing.
-    """
+    """Return bytes and time of every file by its path, without locks: who took one changes it."""
     files = sorted(path for path in root.rglob("*") if path.is_file() and "lock" not in path.name)
     return {
         path.relative_to(root).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)

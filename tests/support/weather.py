@@ -30,15 +30,12 @@ def make_run(first=RUN, hours=72):
 
 
 def asked_run(seen):
-    """Return the start of the run that a request asks for."""
     return datetime.fromisoformat(seen.query["run"][0]).replace(tzinfo=UTC)
 
 
 def answer_run(first):
-    """Return the answer that holds a run of two hours."""
     return Answer(body=json.dumps(make_run(first, 2)).encode(), kind="application/json")
 
 
 def answer(seen):
-    """Answer with the run that is asked for."""
     return answer_run(asked_run(seen))

@@ -10,15 +10,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 
+from compevo_core.data import schemas
 from compevo_core.data.calendar import Place, build_calendar
 from compevo_core.data.datasets import ELECTRICITY, Span
-from compevo_core.data.schemas import (
-    ARTICLE_SCHEMA,
-    BENCHMARK_SCHEMA,
-    COVARIATE_SCHEMA,
-    PUBLISHED_SCHEMA,
-    SERIES_SCHEMA,
-)
 from compevo_core.data.splits import assign_folds
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
@@ -58,7 +52,7 @@ def make_series(
             "source": source,
             "fetched_at": NOW,
         },
-        schema=SERIES_SCHEMA,
+        schema=schemas.SERIES_SCHEMA,
     )
 
 
@@ -86,10 +80,7 @@ def make_electricity_series():
 
 
 def make_covariates(days, entity="NSW1"):
-    """Return an afternoon and a maximum temperature for each day.
-
-    They become available at 18:00 and at 09:00 of the day after, NEM time.
-    """
+    """Return two temperatures a day, known at 18:00 and at 09:00 of the day after, NEM time."""
     rows = []
     for i, day in enumerate(days):
         evening = from_nem(day.year, day.month, day.day, 18)
@@ -97,7 +88,7 @@ def make_covariates(days, entity="NSW1"):
             (entity, name, day, kelvin + i % 9, evening + timedelta(hours=later), "archive:made-up")
             for name, kelvin, later in (("afternoon_temp_k", 290.0, 0), ("max_temp_k", 295.0, 15))
         ]
-    return pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
+    return pl.DataFrame(rows, schema=schemas.COVARIATE_SCHEMA, orient="row")
 
 
 def make_published(first, n_days, entity="NSW1"):
@@ -108,7 +99,7 @@ def make_published(first, n_days, entity="NSW1"):
         for i in range(48)
         for value, quantile in ((900.0 + i, 0.5), (1.0, 0.1))
     ]
-    return pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
+    return pl.DataFrame(rows, schema=schemas.PUBLISHED_SCHEMA, orient="row")
 
 
 def make_articles(available, titles=None):
@@ -129,15 +120,14 @@ def make_articles(available, titles=None):
             "fetched_at": NOW,
             "source": "archive:made-up",
         },
-        schema=ARTICLE_SCHEMA,
+        schema=schemas.ARTICLE_SCHEMA,
     )
 
 
 def make_benchmark(day, length=48):
-    """Return one benchmark record that predicts ``day``."""
     x, y = [100.0 + i for i in range(length)], [200.0 + i for i in range(48)]
     row = (0, "NSW1", day, x, y, "archive:made-up")
-    return pl.DataFrame([row], schema=BENCHMARK_SCHEMA, orient="row")
+    return pl.DataFrame([row], schema=schemas.BENCHMARK_SCHEMA, orient="row")
 
 
 def make_window(index=0, *, origin=None, x=None, y=None, **changes):
@@ -162,12 +152,10 @@ def make_window(index=0, *, origin=None, x=None, y=None, **changes):
 
 
 def make_set(windows, **options):
-    """Return windows of the electricity data set."""
     return WindowSet(windows, dataset="electricity", **options)
 
 
 def make_window_set(n=6, **changes):
-    """Return ``n`` windows a day apart."""
     return make_set([make_window(i, **changes) for i in range(n)])
 
 
@@ -186,18 +174,13 @@ def change_views(windows, change):
 
 
 def make_spec(**changes):
-    """Return the electricity declaration with changes."""
     return replace(ELECTRICITY, **changes)
 
 
 def make_operational_spec(first_day, last_day, **changes):
     """Return a declaration of operational demand, all of it train, viewed at 24:00 and 17:00."""
-    span = Span(
-        split="train",
-        series_pattern="^AEMO/OPERATIONAL_DEMAND/",
-        first_day=first_day,
-        last_day=last_day,
-    )
+    pattern = "^AEMO/OPERATIONAL_DEMAND/"
+    span = Span(split="train", series_pattern=pattern, first_day=first_day, last_day=last_day)
     facts = {"spans": (span,), "unknown_steps": (0, 14), "published_evidence": True}
     return make_spec(**facts | {"past_evidence": True} | changes)
 

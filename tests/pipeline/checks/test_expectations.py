@@ -14,14 +14,14 @@ from compevo_pipeline.checks.content import find_days_without_news, find_jumps
 from compevo_pipeline.checks.expectations import SUITES, run_suites
 from compevo_pipeline.defs import asset_checks
 from compevo_pipeline.sources.registry import BUILT_IN
-from tests.support.window_samples import make_series
+from tests.support.window_samples import HALF_HOUR, make_series
 
 START = datetime(2020, 1, 1, tzinfo=UTC)
-ROWS = 96
+FIRST = datetime(2025, 5, 1, tzinfo=UTC)
 
 
 def sound():
-    values = [7000.0 + i for i in range(ROWS)]
+    values = [7000.0 + i for i in range(96)]
     return make_series(values, first=START, series_id="AEMO/TOTALDEMAND/NSW1")
 
 
@@ -118,10 +118,6 @@ def test_an_unselected_check_is_not_computed(sample_home, monkeypatch):
     assert run_checks(sample_home, *names) == names
 
 
-HALF_HOUR = timedelta(minutes=30)
-FIRST = datetime(2025, 5, 1, tzinfo=UTC)
-
-
 def demand(days=120, move=None):
     """A double-humped day with noise; ``move`` takes (first day, end day, hours)."""
     hours = np.arange(days * 48) / 2
@@ -148,17 +144,17 @@ def test_a_month_moved_by_an_hour_is_found(lost_day):
         assert abs(jump.day - date(2025, 5, 1) - timedelta(days=days)) <= timedelta(days=2)
 
 
-@pytest.mark.parametrize(
-    ("frame", "zones", "count"),
-    [
-        (demand(), (), 0),
-        (demand().with_columns(pl.col("value") * pl.int_range(pl.len()) / 1000), (), 0),
-        (demand(days=20, move=(10, 20, 1)), (), 0),
-        (CLOCKS, ("Australia/Sydney",), 0),
-        (CLOCKS, (), 1),
-    ],
-    ids=["nothing", "a rising level", "too short to say", "a change of clocks", "another zone"],
-)
+LEVELS = demand().with_columns(pl.col("value") * pl.int_range(pl.len()) / 1000)
+NO_JUMPS = {
+    "nothing": (demand(), (), 0),
+    "a rising level": (LEVELS, (), 0),
+    "too short to say": (demand(days=20, move=(10, 20, 1)), (), 0),
+    "a change of clocks": (CLOCKS, ("Australia/Sydney",), 0),
+    "another zone": (CLOCKS, (), 1),
+}
+
+
+@pytest.mark.parametrize(("frame", "zones", "count"), NO_JUMPS.values(), ids=NO_JUMPS)
 def test_what_is_no_jump_is_not_reported(frame, zones, count):
     assert len(find_jumps(frame, HALF_HOUR, zones)) == count
 

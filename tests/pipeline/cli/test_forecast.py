@@ -12,16 +12,10 @@ import pytest
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.explain import choose_decimals, format_start, summarise_day
 from compevo_core.forecast.explain import explain as read_parts
-from compevo_core.forecast.issued import IssuedForecast, read_chain, read_issued, write_issued
+from compevo_core.forecast.issued import read_chain, read_issued, write_issued
 from compevo_core.report.tables import clean_text
 from compevo_core.report.tomorrow import format_band
-from compevo_pipeline.cli.forecast import (
-    find_record,
-    list_news_effects,
-    read_day,
-    render_explanation,
-    render_forecast,
-)
+from compevo_pipeline.cli import forecast as command
 from compevo_pipeline.storage.series_store import SeriesStore
 from tests.core.report.test_tomorrow import add_day_facts, add_effect
 from tests.support.commands import invoke
@@ -31,6 +25,8 @@ from tests.support.window_samples import from_nem
 
 MIDNIGHT = from_nem(2026, 2, 24)
 ISSUE_TIME = MIDNIGHT - timedelta(hours=7)
+SAMPLE = "[sample: synthetic data]"
+explain = partial(invoke, "explain")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +49,6 @@ def test_later_data_change_no_forecast(layout, forecast, tmp_path):
     shown = forecast("--csv", str(tmp_path / "tomorrow.csv"))
     assert "24 February 2026" in shown and "2026 17:00" in shown
     assert "[sample: synthetic data]" in shown.splitlines()
-    # The table is what stands last.
     assert shown.splitlines()[-1].split()[0] == "NSW1"
 
     first = read_issued(read(layout, ISSUE_TIME))
@@ -77,8 +72,7 @@ def test_later_data_change_no_forecast(layout, forecast, tmp_path):
     issued = layout.issued(DATASET)
     shutil.move(issued, tmp_path / "live")
     forecast()
-    backfilled = read_issued(read(layout, ISSUE_TIME))
-    assert backfilled.hash == first.hash
+    assert read_issued(read(layout, ISSUE_TIME)).hash == first.hash
     shutil.rmtree(issued)
     shutil.move(tmp_path / "live", issued)
     forecast()
@@ -94,7 +88,6 @@ def test_later_data_change_no_forecast(layout, forecast, tmp_path):
 
 def test_a_superseded_day_is_verified(layout, forecast):
     forecast()
-    # The same forecast is the one that was issued, whoever asks.
     assert "Supersedes" not in forecast("--supersede")
 
     first = read_issued(read(layout, ISSUE_TIME))
@@ -134,10 +127,10 @@ def test_an_empty_home_is_refused(tmp_path):
 def test_a_day_is_a_date_or_word():
     now = datetime(2026, 2, 24, 23, 0)  # noqa: DTZ001 - of the market
     days = {"today": "2026-02-24", "tomorrow": "2026-02-25", "2026-03-01": "2026-03-01"}
-    assert {text: str(read_day(text, now)) for text in days} == days
-    assert read_day("", now) is None
+    assert {text: str(command.read_day(text, now)) for text in days} == days
+    assert command.read_day("", now) is None
     with pytest.raises(ConfigError, match="YYYY-MM-DD"):
-        read_day("2026-02-30", now)
+        command.read_day("2026-02-30", now)
 
 
 def test_what_cannot_be_forecast_is_refused(forecast):
@@ -148,16 +141,13 @@ def test_what_cannot_be_forecast_is_refused(forecast):
             forecast(*words)
 
 
-SAMPLE = "[sample: synthetic data]"
-
-
 def read_line(shown, start):
     """The line that begins so, without its white space."""
     return " ".join(next(line for line in shown.splitlines() if line.startswith(start)).split())
 
 
 def test_a_line_holds_energy_and_peak():
-    shown = render_forecast(add_day_facts(make_issued()), SAMPLE)
+    shown = command.render_forecast(add_day_facts(make_issued()), SAMPLE)
     expected = "NSW1 192.0 189.6-194.4 9520 9400-9700 18:30 +25.0% +14.3% 189.6"
     assert read_line(shown, "NSW1") == expected
     lines = shown.splitlines()
@@ -168,26 +158,24 @@ def test_a_line_holds_energy_and_peak():
 
 def test_a_large_effect_of_news_is_shown():
     issued = add_effect(make_issued(), -400.0)
-    shown = render_explanation(issued, read_parts(issued, "SA1"), None, SAMPLE)
+    shown = command.render_explanation(issued, read_parts(issued, "SA1"), None, SAMPLE)
     assert shown.splitlines()[5].startswith("SA1 -315 MW: '<script>alert('storm')")
     assert shown.splitlines()[5].endswith("(agent 1)") and "NSW1" not in shown
-    assert [line[:4] for line in list_news_effects(issued)] == ["NSW1", "SA1 "]
+    assert [line[:4] for line in command.list_news_effects(issued)] == ["NSW1", "SA1 "]
 
 
 def test_the_change_compares_the_same_steps():
     issued = make_issued()
-    (summary, _) = summarise_day(issued)
+
+    def change(**inputs):
+        series = [one | inputs for one in issued.facts["series"]]
+        return summarise_day(replace(issued, facts=issued.facts | {"series": series}))[0].change_pct
+
     # 34 half-hours of yesterday are known, at 6,000 MW; the forecast of these is 7,500 MW.
-    assert summary.change_pct == 25.0
-
-    unknown = [{**one, "inputs": [None] * 48} for one in issued.facts["series"]]
-    nothing = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": unknown})
-    assert summarise_day(nothing)[0].change_pct is None
-
+    assert change() == 25.0
+    assert change(inputs=[None] * 48) is None
     # Of a longer past whole seasons count: the second of two days of inputs is yesterday.
-    longer = [{**one, "inputs": [1.0] * 48 + [6000.0] * 48} for one in issued.facts["series"]]
-    both = IssuedForecast(rows=issued.rows, facts={**issued.facts, "series": longer})
-    assert summarise_day(both)[0].change_pct == pytest.approx(100 / 3)
+    assert change(inputs=[1.0] * 48 + [6000.0] * 48) == pytest.approx(100 / 3)
 
 
 def test_numbers_keep_their_sign_and_digits():
@@ -199,7 +187,8 @@ def test_numbers_keep_their_sign_and_digits():
 
 def test_a_name_cannot_move_the_cursor():
     assert clean_text("\x1b[2JNSW\n1\u202e") == "[2JNSW 1"
-    shown = render_forecast(make_issued(entities=("\x1b[31mred\x07" + "x" * 40, "SA1")), SAMPLE)
+    entities = ("\x1b[31mred\x07" + "x" * 40, "SA1")
+    shown = command.render_forecast(make_issued(entities=entities), SAMPLE)
     assert "\x1b" not in shown and "\x07" not in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
 
@@ -224,10 +213,6 @@ def issued_folder(tmp_path, monkeypatch):
     return root
 
 
-def explain(*words):
-    return invoke("explain", *words)
-
-
 def test_the_parts_of_the_day_add_up(issued_folder):
     shown = explain("2026-03-31", "NSW1", "--known-to", "issue-time")
     assert read_line(shown, "agent 0") == "agent 0 25.0 % 7920 +30 +20 1992"
@@ -245,7 +230,7 @@ def test_what_was_read_is_shown_as_text(issued_folder):
 
 def test_numeric_members_are_named_with_weights():
     issued = make_mixture("calendar-ridge", "gbm")
-    shown = render_explanation(issued, read_parts(issued, "NSW1"), None, SAMPLE)
+    shown = command.render_explanation(issued, read_parts(issued, "NSW1"), None, SAMPLE)
     assert read_line(shown, "   ").split() == ["weight", "forecast", "correction", "adds"]
     assert read_line(shown, "calendar-ridge") == "calendar-ridge 25.0 % 7950 +20 1992"
     assert read_line(shown, "weighted") == "weighted sum 8025 -25 8000"
@@ -256,7 +241,7 @@ def test_numeric_members_are_named_with_weights():
 def test_a_single_model_is_one_line():
     for level, line in ((0.0, "gbm: 8000 MW"), (20.0, "gbm: 8000 MW, with a correction of +20")):
         issued = make_mixture("gbm", level=level)
-        shown = render_explanation(issued, read_parts(issued, "NSW1"), None, SAMPLE)
+        shown = command.render_explanation(issued, read_parts(issued, "NSW1"), None, SAMPLE)
         assert read_line(shown, "gbm") == line
         assert read_line(shown, "forecast minus").endswith(": +100")
         assert not any(word in shown for word in ("agent", "weight", "prior", "news"))
@@ -271,13 +256,13 @@ def test_one_step_is_explained_on_the_markets_clock(issued_folder):
 
 def test_the_forecast_that_knew_most_is_explained(issued_folder):
     for known_to, hours in ((None, 0), ("midnight", 0), ("issue-time", 7)):
-        found = find_record(issued_folder, date(2026, 3, 31), known_to)
+        found = command.find_record(issued_folder, date(2026, 3, 31), known_to)
         assert found is not None
         known = ORIGIN - timedelta(hours=hours)
         assert found[0].facts["information_until"] == known.isoformat()
 
     # The record of a day begins on the day before in UTC: its neighbours are not taken for it.
-    assert find_record(issued_folder, date(2026, 3, 30), None) is None
+    assert command.find_record(issued_folder, date(2026, 3, 30), None) is None
 
 
 def test_a_missing_forecast_names_its_command(issued_folder):

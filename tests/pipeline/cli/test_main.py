@@ -27,6 +27,11 @@ from tests.support.commands import invoke
 from tests.support.issued_samples import make_issued
 from tests.support.report_samples import make_rows, make_wins, write_run
 
+PLACES = ["--windows", "{home}", "--news", "{home}"]
+HEAVY = ["torch", "transformers", "matplotlib", "sklearn"]
+OF_SOME_STEPS = ["peft", "sentence_transformers", "great_expectations", "dagster_k8s"]
+OF_MODELS = ["lightgbm", "scipy", "pandas", "holidays"]
+
 
 def test_every_option_says_what_it_is():
     group = get_command(app)
@@ -70,9 +75,6 @@ def test_a_broken_setting_is_refused_with_an_example():
     assert parse_changes([example]) == {"population.members": [{"prior": "gbm"}, {}]}
 
 
-PLACES = ["--windows", "{home}", "--news", "{home}"]
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -99,11 +101,6 @@ def test_what_is_wrong_ends_as_one_line(tmp_path, monkeypatch, capsys, words, sa
     assert stop.value.code == 1
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith("compevo: ") and said.format(home=tmp_path) in told
-
-
-HEAVY = ["torch", "transformers", "matplotlib", "sklearn"]
-OF_SOME_STEPS = ["peft", "sentence_transformers", "great_expectations", "dagster_k8s"]
-OF_MODELS = ["lightgbm", "scipy", "pandas", "holidays"]
 
 
 @pytest.mark.parametrize(

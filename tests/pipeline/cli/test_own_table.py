@@ -3,7 +3,7 @@
 import functools
 import gzip
 import json
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import pandas as pd
@@ -20,21 +20,17 @@ from tests.support.commands import invoke
 
 def list_rows(name, first, end):
     values = np.random.default_rng(first).normal(50, 5, end - first)
-    return [
-        f"{date(2025, 1, 1) + timedelta(days=day)},{name},{value:.1f}"
-        for day, value in zip(range(first, end), values, strict=True)
-    ]
+    days = pd.date_range("2025-01-01", periods=end)[first:]
+    return [f"{day:%Y-%m-%d},{name},{v:.1f}" for day, v in zip(days, values, strict=True)]
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Run a command in a folder of declarations; return what it shows."""
     monkeypatch.setenv("COMPEVO_DATASETS", str(tmp_path))
     return functools.partial(invoke, home=tmp_path / "home")
 
 
 def refuse(run, *words):
-    """Return what a command that is refused says."""
     with pytest.raises(CompEvoError) as refused:
         run(*words)
     return str(refused.value)
@@ -80,8 +76,7 @@ def test_new_and_ended_series_stop_no_other(run, tmp_path):
     run("init", file, "--horizon", "7", "--id", "shop")
     # The second day: one shop has opened since validation.
     write(("old", 0, 200), ("young", 0, 200), ("new", 170, 200), ("newer", 140, 200))
-    fitted = run("fit", "shops", "--method", "persistence")
-    assert "left out: OWN/new" in fitted
+    assert "left out: OWN/new" in run("fit", "shops", "--method", "persistence")
 
     forecast = run("forecast", "shops")
     assert "no forecast of new: " in forecast
@@ -143,9 +138,7 @@ def test_both_doors_plan_and_forecast_alike(freq, count, period, method, run, tm
         band = expected[f"q{level:g}"]
         assert band.notna().all() and np.array_equal(issued[f"{method}-q{level}"], band)
     values = fitted.fitted_values()
-    known = pl.read_parquet(held).filter(
-        pl.col("start_utc").dt.replace_time_zone(None).is_in(values["ds"].tolist())
-    )
+    known = pl.read_parquet(held).filter(start.is_in(values["ds"].tolist()))
     assert np.array_equal(known["mean"], values["mean"])
     assert np.array_equal(known["value"], values["y"])
 
@@ -156,14 +149,12 @@ def test_test_days_are_neither_learnt_nor_planned_by(run, tmp_path):
         rows.to_csv(tmp_path / f"{name}.csv", index=False)
     run("init", tmp_path / "whole.csv", "--test", "0.2")
     run("init", tmp_path / "short.csv")
-    spec, shorter = (
-        make_spec(read_declaration(tmp_path / f"{name}.toml")) for name in ("whole", "short")
-    )
+    files = (tmp_path / f"{name}.toml" for name in ("whole", "short"))
+    spec, shorter = (make_spec(read_declaration(file)) for file in files)
     assert spec.spans == shorter.spans and spec.lookback_steps == shorter.lookback_steps
 
     run("fit", "short", "--method", "persistence")
-    refused = refuse(run, "evaluate", "short", "--seeds", "1")
-    assert "init --test 0.2" in refused
+    assert "init --test 0.2" in refuse(run, "evaluate", "short", "--seeds", "1")
 
 
 def test_a_forecast_without_bands_says_why(run, tmp_path):

@@ -2,19 +2,14 @@
 
 import json
 import logging
+from unittest.mock import Mock
 
 import pytest
 import requests
 import responses
 from requests import ConnectionError, Timeout
 
-from compevo_core.errors import (
-    ConfigError,
-    SchemaDrift,
-    SourceBlocked,
-    SourceRejected,
-    SourceTransient,
-)
+from compevo_core import errors
 from compevo_core.paper.changes import find_variant
 from compevo_pipeline.config import endpoints as judge_transport
 from compevo_pipeline.config.endpoints import endpoint_transport, read_selector
@@ -28,12 +23,12 @@ KEY = "not-a-real-key"
 
 ECHO = {"headers": {"Location": "https://elsewhere.example/"}, "json": {"echo": KEY}}
 ANSWERS = [
-    *(({"status": status} | ECHO, SourceTransient) for status in (429, 503)),
-    *(({"status": status} | ECHO, SourceBlocked) for status in (401, 403)),
-    *(({"status": status} | ECHO, SourceRejected) for status in (400, 307)),
-    *(({"body": error()}, SourceTransient) for error in (Timeout, ConnectionError)),
-    *(({"body": body}, SchemaDrift) for body in (b"<html>", b"[]", b"\xff\xfe", b"")),
-    ({"body": json.dumps({"text": "x" * 100})}, SchemaDrift),
+    *(({"status": status} | ECHO, errors.SourceTransient) for status in (429, 503)),
+    *(({"status": status} | ECHO, errors.SourceBlocked) for status in (401, 403)),
+    *(({"status": status} | ECHO, errors.SourceRejected) for status in (400, 307)),
+    *(({"body": error()}, errors.SourceTransient) for error in (Timeout, ConnectionError)),
+    *(({"body": body}, errors.SchemaDrift) for body in (b"<html>", b"[]", b"\xff\xfe", b"")),
+    ({"body": json.dumps({"text": "x" * 100})}, errors.SchemaDrift),
 ]
 
 
@@ -53,26 +48,21 @@ def test_faults_of_an_endpoint_have_their_classes(monkeypatch, caplog, answer, e
 
 
 def test_a_request_has_a_time_limit(monkeypatch):
-    given: dict[str, object] = {}
-
-    def stall(session, method, url, **kwargs):
-        given.update(kwargs)
-        raise requests.ReadTimeout
-
+    stall = Mock(side_effect=requests.ReadTimeout)
     monkeypatch.setattr(requests.Session, "request", stall)
-    with pytest.raises(SourceTransient):
+    with pytest.raises(errors.SourceTransient):
         endpoint_transport(BASE, api_key=None)({})
-    assert given["timeout"] == judge_transport.TIMEOUT_SECONDS
+    assert stall.call_args.kwargs["timeout"] == judge_transport.TIMEOUT_SECONDS
 
 
 @pytest.mark.parametrize("url", ["ftp://x/v1", "judge.example/v1", "https://me:pw@x/v1", ""])
 def test_an_odd_address_is_refused_before_any_request(url):
-    with pytest.raises(ConfigError, match="address"):
+    with pytest.raises(errors.ConfigError, match="address"):
         endpoint_transport(url, api_key=None)
 
 
 def test_a_key_goes_in_clear_only_here():
-    with pytest.raises(ConfigError, match="clear"):
+    with pytest.raises(errors.ConfigError, match="clear"):
         endpoint_transport("http://judge.example/v1", api_key=KEY)
     for host in ("localhost:8000", "127.0.0.1:8000", "[::1]:8000"):
         endpoint_transport(f"http://{host}/v1", api_key=KEY)
@@ -107,5 +97,5 @@ def test_an_endpoint_is_asked_where_named(monkeypatch):
 
     for name in ("URL", "MODEL"):
         monkeypatch.delenv(f"COMPEVO_JUDGE_{name}")
-    with pytest.raises(ConfigError, match="COMPEVO_JUDGE_URL"):
+    with pytest.raises(errors.ConfigError, match="COMPEVO_JUDGE_URL"):
         read_selector(with_endpoint())

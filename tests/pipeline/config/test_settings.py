@@ -9,12 +9,7 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_pipeline.config.settings import REPOSITORY, Layout, Settings, process_rank
 from compevo_pipeline.sources.common.base import Mode
-from compevo_pipeline.storage.runs import (
-    find_current_run,
-    has_current_run,
-    make_run_name,
-    set_current_run,
-)
+from compevo_pipeline.storage import runs
 from tests.support.window_samples import make_window, make_window_set
 
 
@@ -89,22 +84,24 @@ def test_the_rank_is_read_from_torchrun(monkeypatch):
 def test_a_run_is_named_by_configuration_and_data():
     one, other = RunConfig.preset("tiny"), RunConfig.preset("tiny").with_overrides({"run.seed": 1})
     before, more = (make_window_set(count) for count in (2, 3))
-    names = {make_run_name("x", config, data) for config in (one, other) for data in (before, more)}
+    names = {
+        runs.make_run_name("x", config, data) for config in (one, other) for data in (before, more)
+    }
     assert len(names) == 4 and all(name.startswith("x-") for name in names)
 
     # Windows that no training sees are no part of the name.
     for split, is_trained in (("test", 0), ("inference", 0), ("train", 1), ("val", 1)):
         grown = WindowSet([*before, make_window(9, split=split)], dataset=before.dataset)
         assert grown.hash != before.hash
-        is_other = make_run_name("x", one, grown) != make_run_name("x", one, before)
+        is_other = runs.make_run_name("x", one, grown) != runs.make_run_name("x", one, before)
         assert is_other == is_trained
 
 
 def test_the_current_run_is_the_last_finished_one(tmp_path):
     layout = Layout(root=tmp_path)
-    assert not has_current_run(layout, "traffic")
+    assert not runs.has_current_run(layout, "traffic")
     with pytest.raises(DataError, match="models/compevo"):
-        find_current_run(layout, "traffic")
-    set_current_run(layout, "traffic", "one")
-    set_current_run(layout, "traffic", "two")
-    assert find_current_run(layout, "traffic") == Path(tmp_path / "runs" / "two")
+        runs.find_current_run(layout, "traffic")
+    runs.set_current_run(layout, "traffic", "one")
+    runs.set_current_run(layout, "traffic", "two")
+    assert runs.find_current_run(layout, "traffic") == Path(tmp_path / "runs" / "two")

@@ -6,11 +6,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from compevo_pipeline.defs.asset_checks import (
-    judge_data_age,
-    judge_series_age,
-    select_disjoint,
-)
+from compevo_pipeline.defs.asset_checks import judge_data_age, judge_series_age, select_disjoint
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.deployment import open_home
 from tests.support.scored_samples import make_rows

@@ -10,14 +10,12 @@ from compevo_pipeline.defs.asset_keys import model_key, next_day_key, series_key
 from compevo_pipeline.storage.runs import find_current_run, hash_model
 from tests.support.commands import invoke
 
-DAYS = 120
-
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """A home with a daily table that is fitted without any Dagster."""
     folder = tmp_path_factory.mktemp("home")
-    rows = [f"{date(2025, 1, 1) + timedelta(days=n)},{n % 7}" for n in range(DAYS)]
+    rows = [f"{date(2025, 1, 1) + timedelta(days=n)},{n % 7}" for n in range(120)]
     (folder / "sold.csv").write_text("\n".join(["day,sold", *rows, ""]))
     with pytest.MonkeyPatch.context() as patch:
         set_homes(patch, folder)
@@ -38,7 +36,6 @@ def set_homes(patch, folder, dagster=None):
 
 
 def list_records(key):
-    """Return the materializations and the observations of an asset."""
     of_asset = dg.AssetRecordsFilter(asset_key=key)
     with dg.DagsterInstance.get() as instance:
         fetched = (instance.fetch_materializations, instance.fetch_observations)

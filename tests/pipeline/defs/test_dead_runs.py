@@ -22,6 +22,11 @@ from tests.pipeline.launchers.test_launchers import is_running
 
 DEFINITIONS = REPOSITORY / "tests" / "support" / "pooled_defs.py"
 PATIENCE_S = 120.0
+MACHINES = {
+    "a reboot of this machine": (socket.gethostname(), "another", True),
+    "a container made again": ("another", "{boot}", True),
+    "another machine": ("another", "another", False),
+}
 
 
 def materialize(home, seconds):
@@ -105,7 +110,7 @@ def test_a_run_with_its_lock_is_left(instance):
 
 
 @pytest.mark.parametrize(
-    ("claimed", "in_pods", "swept", "status"),
+    ("tags", "in_pods", "swept", "status"),
     [
         ({".dagster/grpc_info": "{}"}, False, 1, "FAILURE"),
         ({"status": dg.DagsterRunStatus.SUCCESS}, False, 0, "SUCCESS"),
@@ -113,10 +118,8 @@ def test_a_run_with_its_lock_is_left(instance):
     ],
     ids=["of the daemon", "has ended", "is monitored by the cluster"],
 )
-def test_a_dead_run_ends_as_its_launcher_says(
-    instance, monkeypatch, claimed, in_pods, swept, status
-):
-    run = claim(instance, **claimed)
+def test_a_dead_run_ends_as_its_launcher_says(instance, monkeypatch, tags, in_pods, swept, status):
+    run = claim(instance, **tags)
     os.close(hold_run_lock(instance, run))
     launcher = type(instance.run_launcher)
     monkeypatch.setattr(launcher, "supports_check_run_worker_health", in_pods)
@@ -134,8 +137,7 @@ def test_slots_of_an_ended_run_are_freed(instance):
     sweep_dead_runs(instance, clock=lambda: time.time() + 61)
     assert not instance.event_log_storage.get_concurrency_run_ids()
 
-    deleted = claim(instance)
-    instance.delete_run(deleted)
+    instance.delete_run(claim(instance))
     sweep_dead_runs(instance)
     assert not instance.event_log_storage.get_concurrency_run_ids()
 
@@ -152,15 +154,7 @@ def test_a_run_takes_a_dead_ones_slot(home, monkeypatch):
         (done,) = (run for run in instance.get_runs() if run.run_id != dead)
         assert instance.get_run_by_id(dead).status is dg.DagsterRunStatus.CANCELED
         assert not instance.event_log_storage.get_concurrency_run_ids()
-        # Of this process, which lives.
         assert (home / "run_locks" / f"{done.run_id}.lock").exists()
-
-
-MACHINES = {
-    "a reboot of this machine": (socket.gethostname(), "another", True),
-    "a container made again": ("another", "{boot}", True),
-    "another machine": ("another", "another", False),
-}
 
 
 @pytest.mark.parametrize(("host", "boot", "is_ended"), MACHINES.values(), ids=list(MACHINES))
@@ -187,9 +181,8 @@ def test_a_volume_without_locks_is_refused(home, monkeypatch, error):
     assert "locks" in failure and "mount" in failure
 
 
-def test_queued_runs_outwait_a_dead_server(home):
-    with dg.DagsterInstance.from_config(str(home)) as instance:
-        queue = instance.get_concurrency_config().run_queue_config
+def test_queued_runs_outwait_a_dead_server(instance):
+    queue = instance.get_concurrency_config().run_queue_config
     assert queue is not None and queue.max_concurrent_runs == 2
     waited = queue.max_user_code_failure_retries * queue.user_code_failure_retry_delay
     # Dagster's daemon starts another server once a minute.

@@ -29,6 +29,9 @@ from compevo_pipeline.storage import code_versions
 from compevo_pipeline.storage.code_versions import code_version
 from tests.pipeline.sources.test_registry import SOUND, declare
 
+REFRESHED_DAILY = ("series/", "news/", "windows/", "forecast/next_day")
+CODE = '"""A text."""\n\n\ndef f():\n    """A text."""\n    return 1\n'
+
 
 @pytest.mark.parametrize(
     ("mode", "meaning"),
@@ -48,7 +51,6 @@ def test_assets_and_launchpad_say_the_mode(tmp_path, mode, meaning):
         assert mode in graph.get(key).kinds
     assert meaning in defs.metadata["mode"].value
 
-    # What the launchpad fills in.
     resolved = dg.validate_run_config(defs.resolve_job_def("full"), {})
     assert resolved["resources"]["workspace"]["config"]["mode"] == mode
 
@@ -129,13 +131,9 @@ def test_checks_of_leaks_and_damage_block(graph):
         assert ("series/" + dataset, "gaps") not in blocking
 
 
-def made_by(defs, job):
-    keys = defs.resolve_job_def(job).asset_layer.executable_asset_keys
-    return {key.to_user_string() for key in keys}
-
-
 def test_a_refresh_trains_nothing(defs):
-    made = made_by(defs, "refresh")
+    keys = defs.resolve_job_def("refresh").asset_layer.executable_asset_keys
+    made = {key.to_user_string() for key in keys}
     assert {"series/electricity-operational", "forecast/next_day", "report/site"} < made
     assert not any(name.startswith(("models/", "evaluation/")) for name in made)
 
@@ -155,9 +153,6 @@ def test_the_demo_runs_on_sample_data(tmp_path):
     launched = Path(REPOSITORY / "dagster_home" / "demo.yaml").read_text()  # from a shell
     assert config == run_config("demo") == yaml.safe_load(launched)
     assert config["resources"]["workspace"]["config"] == {"mode": "sample"}
-
-
-REFRESHED_DAILY = ("series/", "news/", "windows/", "forecast/next_day")
 
 
 def list_due(graph):
@@ -217,18 +212,10 @@ def test_equal_code_has_an_equal_version(graph):
         assert (versions["windows/traffic"] == version) is is_equal
 
 
-CODE = '"""A text."""\n\n\ndef f():\n    return 1\n'
-
-
 @pytest.mark.parametrize(
     ("name", "first", "text", "is_equal"),
     [
-        (
-            "a.py",
-            CODE,
-            '"""Another text."""\n\n\ndef f():\n    """It."""\n    # why\n    return 1\n',
-            True,
-        ),
+        ("a.py", CODE, CODE.replace("A", "Another").replace("return", "# why\n    return"), True),
         ("a.py", CODE, CODE.replace("1", "2"), False),
         ("a.toml", "a = 1", "# why\na = 1", True),
         ("a.toml", "a = 1", "a = 2", False),
@@ -236,12 +223,12 @@ CODE = '"""A text."""\n\n\ndef f():\n    return 1\n'
 )
 def test_a_code_version_follows_statements(tmp_path, monkeypatch, name, first, text, is_equal):
     monkeypatch.setattr(code_versions, "REPOSITORY", tmp_path)
-    code_versions.code_version.cache_clear()
-    (tmp_path / name).write_text(first)
-    before = code_version(name)
-    (tmp_path / name).write_text(text)
-    code_versions.code_version.cache_clear()
-    assert (code_version(name) == before) is is_equal
+    versions = []
+    for content in (first, text):
+        code_versions.code_version.cache_clear()
+        (tmp_path / name).write_text(content)
+        versions.append(code_version(name))
+    assert (versions[0] == versions[1]) is is_equal
 
 
 def test_the_demos_ablation_changes_its_population():
@@ -252,7 +239,6 @@ def test_the_demos_ablation_changes_its_population():
 
     assert ablation.resolve("demo") == training
     assert ablation.scopes is None
-    # No variant repeats the full method.
     changes = ablation.select_variants()
     assert changes[0].name == FULL_METHOD
     assert {change.name for change in changes} < set(list_changes("variant", "control"))

@@ -7,32 +7,27 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from compevo_core import errors
+from compevo_pipeline import errors as failures
 from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.defs.definition import to_dagster, translate_errors
 from compevo_pipeline.defs.jobs import run_job, translate_record_errors
 from compevo_pipeline.defs.loggers import progress_logger
-from compevo_pipeline.errors import (
-    MAX_RETRY_AFTER_S,
-    RetryDecision,
-    Throttled,
-    get_policy,
-    plan_short_wait,
-)
 
 
 def test_every_source_error_has_a_policy():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     family = [kind for kind in kinds if issubclass(kind, errors.CompEvoError)]
     assert len(family) > 8
-    assert all(get_policy(kind("x")).decision in RetryDecision for kind in family)
+    assert all(failures.get_policy(kind("x")).decision in failures.RetryDecision for kind in family)
 
 
 def test_waits_double_unless_a_publisher_asks():
     tries = [to_dagster(errors.SourceTransient("x"), attempt=attempt) for attempt in range(3)]
     assert [one.seconds_to_wait for one in tries] == [60, 120, 240]
-    assert to_dagster(Throttled("slow down", 900)).seconds_to_wait == 900
-    assert to_dagster(Throttled("slow down", 1)).seconds_to_wait == 60
-    assert to_dagster(Throttled("next year", 10**7)).seconds_to_wait == MAX_RETRY_AFTER_S
+    assert to_dagster(failures.Throttled("slow down", 900)).seconds_to_wait == 900
+    assert to_dagster(failures.Throttled("slow down", 1)).seconds_to_wait == 60
+    longest = to_dagster(failures.Throttled("next year", 10**7)).seconds_to_wait
+    assert longest == failures.MAX_RETRY_AFTER_S
 
 
 @pytest.mark.parametrize(
@@ -41,15 +36,15 @@ def test_waits_double_unless_a_publisher_asks():
         (errors.SourceTransient("x"), 0, 2.0),
         (errors.SourceTransient("x"), 1, 8.0),
         (errors.SourceTransient("x"), 2, None),  # then it is Dagster's
-        (Throttled("x", 20.0), 0, 20.0),
-        (Throttled("x", 31.0), 0, None),  # too long to hold a worker
+        (failures.Throttled("x", 20.0), 0, 20.0),
+        (failures.Throttled("x", 31.0), 0, None),  # too long to hold a worker
         (errors.SchemaDrift("x"), 0, None),
     ],
 )
 def test_a_step_waits_shortly(error, attempt, wait_s):
-    assert plan_short_wait(error, attempt, 0.0) == wait_s
+    assert failures.plan_short_wait(error, attempt, 0.0) == wait_s
     # Waits are spread over half their length.
-    assert not wait_s or plan_short_wait(error, attempt, 1.0) == 1.5 * wait_s
+    assert not wait_s or failures.plan_short_wait(error, attempt, 1.0) == 1.5 * wait_s
 
 
 def test_a_transient_error_without_tries_is_final():

@@ -19,6 +19,7 @@ from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import load_registry
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.results import write_forecasts
+from tests.pipeline.defs.test_schedules import evaluate
 from tests.support.commands import invoke
 from tests.support.deployment import DagsterHome, InlineLauncher, SetClock
 
@@ -29,17 +30,12 @@ NIGHT = '[schedule]\nat = "20:00"\nzone = "UTC"\ndeadline = "21:00"\n'
 
 
 def write_sales(folder):
-    """Write a file a region, of two shops each."""
     folder.mkdir(parents=True)
     for region in ("North", "South"):
         level = np.arange(DAYS) % 7 + (0.0 if region == "North" else 100.0)
-        shops = [
-            pl.DataFrame(
-                {"day": pl.date_range(FIRST, NEXT, closed="left", eager=True)}
-            ).with_columns(shop=pl.lit(f"{region}{n}"), sold=pl.Series(level + n))
-            for n in (1, 2)
-        ]
-        pl.concat(shops).write_csv(folder / f"{region}.csv")
+        days = pl.date_range(FIRST, NEXT, closed="left", eager=True)
+        columns = [{"day": days, "shop": f"{region}{n}", "sold": level + n} for n in (1, 2)]
+        pl.concat(map(pl.DataFrame, columns)).write_csv(folder / f"{region}.csv")
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +51,6 @@ def home(tmp_path_factory):
 
 
 def declare_again(home, folder):
-    """Write the same declaration into an empty home."""
     shutil.copytree(home[0] / "datasets", folder / "datasets")
     return Settings(home=folder, mode="sample", schedules=("sales",))
 
@@ -126,11 +121,8 @@ def test_a_partition_makes_its_block_alone(home, tmp_path):
     config = {"models/compevo/sales": {"method": "calendar-ridge"}}
 
     deployment.materialize(*keys, partition="sales-south", config=config)
-    deployment.materialize(
-        "forecast/next_day/sales",
-        partition="sales-south",
-        config={"forecast/next_day/sales": {"day": f"{NEXT}"}},
-    )
+    issue = "forecast/next_day/sales"
+    deployment.materialize(issue, partition="sales-south", config={issue: {"day": f"{NEXT}"}})
 
     stored = [path.name for path in (deployment.layout.root / "windows").iterdir()]
     assert stored == ["sales-south"]
@@ -148,32 +140,25 @@ def test_a_night_starts_a_run_a_block(home, tmp_path):
     settings = declare_again(home, tmp_path)
     now = datetime.combine(NEXT, datetime.min.time(), UTC)
     defs = build_defs(settings, clock=SetClock(now + timedelta(hours=22)))
-    schedule = defs.resolve_schedule_def("refresh_sales_daily")
+    schedule = "refresh_sales_daily"
 
-    def evaluate(hour, minute):
-        at = now + timedelta(hours=hour, minutes=minute)
-        with (
-            dg.DagsterInstance.local_temp() as instance,
-            dg.build_schedule_context(
-                instance=instance,
-                scheduled_execution_time=at,
-                repository_def=defs.get_repository_def(),
-            ) as context,
-        ):
-            return schedule.evaluate_tick(context)
+    with dg.DagsterInstance.local_temp() as instance:
 
-    requests = evaluate(20, 0).run_requests
-    assert [request.partition_key for request in requests] == BLOCKS
-    config = {"waits": True, "day": f"{NEXT}"}
-    assert requests[0].run_config["ops"] == {"forecast__next_day__sales": {"config": config}}
-    assert len({request.run_key for request in requests}) == 2
+        def list_requests(minutes):
+            at = now + timedelta(hours=20, minutes=minutes)
+            return evaluate(instance, defs.get_repository_def(), schedule, at).run_requests
 
-    # A later tick asks for what is missing only.
-    folder = find_issued(settings.layout(Mode.SAMPLE).issued("sales-north"), now, now)
-    folder.mkdir(parents=True)
-    (folder / FACTS_FILE).touch()
-    late = evaluate(20, 30).run_requests
-    assert [request.partition_key for request in late] == ["sales-south"]
+        requests = list_requests(0)
+        assert [request.partition_key for request in requests] == BLOCKS
+        config = {"waits": True, "day": f"{NEXT}"}
+        assert requests[0].run_config["ops"] == {"forecast__next_day__sales": {"config": config}}
+        assert len({request.run_key for request in requests}) == 2
+
+        # A later tick asks for what is missing only.
+        folder = find_issued(settings.layout(Mode.SAMPLE).issued("sales-north"), now, now)
+        folder.mkdir(parents=True)
+        (folder / FACTS_FILE).touch()
+        assert [request.partition_key for request in list_requests(30)] == ["sales-south"]
 
 
 def test_a_late_family_is_one_alert(home, tmp_path):

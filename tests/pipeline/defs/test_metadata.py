@@ -4,7 +4,6 @@ import ast
 import base64
 import io
 import itertools
-import json
 import logging
 import math
 import re
@@ -19,17 +18,12 @@ from rich.console import Console
 
 from compevo_core.report.tables import Table
 from compevo_core.runtime.usage import format_duration
-from compevo_pipeline.defs import loggers
+from compevo_pipeline.defs import loggers, metadata
 from compevo_pipeline.defs.assets.sources import build_articles_asset
 from compevo_pipeline.defs.jobs import describe_failure
 from compevo_pipeline.defs.loggers import ProgressHandler, progress_logger
-from compevo_pipeline.defs.metadata import (
-    escape_markdown,
-    render_columns,
-    render_preview,
-    render_sketch,
-)
 from compevo_pipeline.sources.feeds import Feed, default_feeds
+from tests.pipeline.sources.gdelt.test_parse import answer, article
 from tests.support.deployment import SetClock, open_home, read_materialization
 from tests.support.sources import raw
 
@@ -54,13 +48,13 @@ RENDERS_MARKDOWN = {
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_shown_as_it_is(text):
-    page = markdown.markdown(escape_markdown(text), extensions=["tables"])
+    page = markdown.markdown(metadata.escape_markdown(text), extensions=["tables"])
     shown = page.removeprefix("<p>").removesuffix("</p>")
     assert "<" not in shown
     assert "http:" not in shown
     assert "www." not in shown
 
-    drawing = markdown.markdown(render_sketch({text: [1.0, 2.0]}, ends=(text, "b")).value)
+    drawing = markdown.markdown(metadata.render_sketch({text: [1.0, 2.0]}, ends=(text, "b")).value)
     assert drawing.count("<img") == drawing.count('src="data:image/') == 1
     assert "<script" not in drawing and "<a " not in drawing
 
@@ -81,18 +75,12 @@ def test_markdown_is_made_in_known_places():
 
 def test_hostile_headlines_load_nothing(tmp_path):
     listed = [
-        {
-            "url": f"https://example.org/{number}",
-            "title": title,
-            "seendate": "20260318T031500Z",
-            "domain": title,
-            "language": title,
-        }
+        article(url=f"https://example.org/{number}", title=title, domain=title, language=title)
         for number, title in enumerate(HOSTILE)
     ]
-    answer = raw("answer.json", json.dumps({"articles": listed}), "gdelt_doc")
+    file = raw("answer.json", answer(*listed), "gdelt_doc")
     (gdelt,) = [feed for feed in default_feeds()["news"] if feed.name == "gdelt"]
-    feed = Feed(name="gdelt", read_files=lambda *_: iter([answer]), parsers=gdelt.parsers)
+    feed = Feed(name="gdelt", read_files=lambda *_: iter([file]), parsers=gdelt.parsers)
     resources = {"workspace": open_home(tmp_path, "archive")}
     result = dg.materialize([build_articles_asset([feed])], resources=resources)
 
@@ -120,12 +108,12 @@ def polylines(sketch):
 
 def test_a_wide_table_is_shown_in_parts():
     table = Table(header=("series", "energy", "peak", "at"), rows=[("A", "1", "2", "9:00")])
-    shown = render_columns(table, {"at", "peak", "none"})
+    shown = metadata.render_columns(table, {"at", "peak", "none"})
     assert [column.name for column in shown.schema.columns] == ["series", "peak", "at"]
     assert [record.data for record in shown.records] == [{"series": "A", "peak": "2", "at": "9:00"}]
 
     frame = pl.DataFrame({"id": ["a", "b", "c", "d"], "value": [1.0, 2.0, None, 4.0]})
-    rows = [record.data for record in render_preview(frame).records]
+    rows = [record.data for record in metadata.render_preview(frame).records]
     assert rows[1] == {"column": "value", "row 1": "1", "row 2": "2", "row 3": ""}
 
 
@@ -133,25 +121,27 @@ def test_a_wide_table_is_shown_in_parts():
 def test_a_drawing_is_short_and_has_every_line(lines, length):
     values = [math.sin(i / 9) * 12345 for i in range(length)]
     drawn = {f"line {i}": [v + i for v in values] for i in range(lines)}
-    sketch = render_sketch(drawn, ends=("2026-01-01", "2026-03-31"))
+    sketch = metadata.render_sketch(drawn, ends=("2026-01-01", "2026-03-31"))
     assert len(sketch.value) < 1000
     assert [len(line) >= min(length, 10) for line in polylines(sketch)] == [True] * lines
 
 
 def test_a_drawing_has_axes():
-    svg = decode(render_sketch({"a": [1.25, None, 30.5]}, ends=(date(2026, 1, 1), "<b>")))
+    svg = decode(metadata.render_sketch({"a": [1.25, None, 30.5]}, ends=(date(2026, 1, 1), "<b>")))
     labels = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
     assert labels == ["30.5", "1.25", "2026-01-01", "&lt;b&gt;"]
     assert 'd="M0 0V' in svg
 
 
 def test_larger_values_are_drawn_higher():
-    ((first, second, last),) = polylines(render_sketch({"a": [1.0, 3.0, 2.0]}, ends=(1, 3)))
+    ((first, second, last),) = polylines(
+        metadata.render_sketch({"a": [1.0, 3.0, 2.0]}, ends=(1, 3))
+    )
     assert first[0] == 0 < second[0] < last[0] == 240
     assert first[1] > last[1] > second[1]
 
     lines = {"a": [1.0, None, 1.0], "b": [2.0, math.nan, 2.0]}
-    low, high = polylines(render_sketch(lines, ends=(1, 3)))
+    low, high = polylines(metadata.render_sketch(lines, ends=(1, 3)))
     assert len(low) == len(high) == 2 and low[0][1] > high[0][1]
 
 
@@ -224,11 +214,8 @@ def test_a_log_gets_failed_checks_at_once():
     view = make_view(["thing"], clock=clock)
     for clock.now in range(0, 95, 5):
         view.show(f"round {clock.now}")
-    assert text_of(view).split() == [
-        *("[", "30s", "0/1]", "round", "30"),
-        *("[", "1m00s", "0/1]", "round", "60"),
-        *("[", "1m30s", "0/1]", "round", "90"),
-    ]
+    shown = "[ 30s 0/1] round 30 [ 1m00s 0/1] round 60 [ 1m30s 0/1] round 90"
+    assert " ".join(text_of(view).split()) == shown
 
 
 def test_a_finished_step_says_how_long_it_took():
@@ -240,8 +227,7 @@ def test_a_finished_step_says_how_long_it_took():
 
 def test_a_failed_step_shows_its_reason():
     view = make_view(["thing"])
-    result = run(view, fails=True)
-    (event,) = result.filter_events(lambda e: e.is_step_failure)
+    (event,) = run(view, fails=True).filter_events(lambda e: e.is_step_failure)
     assert describe_failure(event) == "SchemaDrift: x.csv, line 3: header"
     assert "thing: step failed" in text_of(view)
 

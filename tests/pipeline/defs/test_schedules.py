@@ -11,7 +11,7 @@ import pytest
 import responses
 from dagster._utils.schedules import schedule_execution_time_iterator
 
-from compevo_core.errors import ConfigError, SourceTransient
+from compevo_core.errors import SourceTransient
 from compevo_core.forecast.issued import FACTS_FILE, find_issued
 from compevo_core.runtime.files import write_json
 from compevo_pipeline.config.settings import Settings
@@ -24,14 +24,7 @@ from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.registry import make_dataset
 from compevo_pipeline.work import alerts
-from compevo_pipeline.work.alerts import (
-    KEPT_DAYS,
-    NIGHTS,
-    Alert,
-    find_answering,
-    find_failing,
-    tell,
-)
+from compevo_pipeline.work.alerts import NIGHTS, Alert, find_answering, find_failing, tell
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import MissingInputError
 from tests.pipeline.sources.test_registry import SOUND
@@ -89,12 +82,8 @@ def test_a_waiting_forecast_fails_at_last(tmp_path, monkeypatch, waits):
         raise MissingInputError("no published forecast of the whole day for NSW1")
 
     monkeypatch.setattr(forecast, "forecast_day", refuse)
-    result = deploy(tmp_path).materialize(
-        "forecast/next_day",
-        partition="2026-03-31",
-        config={"forecast/next_day": {"waits": waits}},
-        raise_on_error=False,
-    )
+    options = {"partition": "2026-03-31", "config": {"forecast/next_day": {"waits": waits}}}
+    result = deploy(tmp_path).materialize("forecast/next_day", **options, raise_on_error=False)
     assert result.success is waits and not result.get_asset_materialization_events()
 
 
@@ -136,14 +125,11 @@ def test_other_data_are_forecast_by_their_clock(idle, repository, job, day):
 def test_declared_data_are_forecast_after_their_midnight(idle, tmp_path, zone, day, hours):
     schedule, spec = build_own_schedule(tmp_path, zone)
     clock = ZoneInfo(zone)
-    begin, end = (
-        spec.from_market(date.fromisoformat(day) + timedelta(days=n)).astimezone(clock)
-        for n in (0, 1)
-    )
+    days = (date.fromisoformat(day) + timedelta(days=n) for n in (0, 1))
+    begin, end = (spec.from_market(midnight).astimezone(clock) for midnight in days)
     assert (begin.date().isoformat(), begin.hour) == (day, zone == "America/Santiago")
     assert (end.astimezone(UTC) - begin.astimezone(UTC)) / timedelta(hours=1) == hours
 
-    # As the daemon lists them.
     crons = schedule.cron_schedule
     ticks = schedule_execution_time_iterator(begin.timestamp() - 1, crons, zone, ascending=True)
     first, *later = (next(ticks) for _ in crons)
@@ -166,14 +152,6 @@ def build_own_schedule(home, zone, **keys):
     return build_refresh_schedule(job, "own", declared, deployment), declared.spec
 
 
-def evaluate_night(instance, schedule, day):
-    for cron in schedule.cron_schedule:
-        minute, hour = map(int, cron.split()[:2])
-        at = day.replace(hour=hour, minute=minute)
-        with dg.build_schedule_context(instance, scheduled_execution_time=at) as context:
-            yield at, schedule(context)[0]
-
-
 @pytest.mark.parametrize("month", [1, 7])
 def test_a_declared_night_forecasts_tomorrow(idle, tmp_path, month):
     night = {"at": "18:00", "days_ahead": 1}
@@ -182,16 +160,17 @@ def test_a_declared_night_forecasts_tomorrow(idle, tmp_path, month):
     # Half-hours: twelve begin after 18:00, and the newest is late by one.
     assert spec.unknown_steps == (0, 13)
     day = datetime(2026, month, 15, tzinfo=ZoneInfo("Europe/Paris"))
-    ticks = list(evaluate_night(idle, schedule, day))
-    assert [f"{at:%H:%M}" for at, _ in ticks] == ["18:00", "18:30", "19:15"]
-    assert {request.partition_key for _, request in ticks} == {f"2026-{month:02}-16"}
-    waits = [next(iter(r.run_config["ops"].values()))["config"]["waits"] for _, r in ticks]
-    assert waits == [True, True, False]
-
-
-def test_a_declared_night_without_a_time_is_refused():
-    with pytest.raises(ConfigError, match="at"):
-        declare({"schedule": {"days_ahead": 1}})
+    ticks = {}
+    for cron in schedule.cron_schedule:
+        minute, hour = map(int, cron.split()[:2])
+        at = day.replace(hour=hour, minute=minute)
+        with dg.build_schedule_context(idle, scheduled_execution_time=at) as context:
+            (request,) = schedule(context)
+        (op,) = request.run_config["ops"].values()
+        ticks[f"{at:%H:%M}"] = (request.partition_key, op["config"]["waits"])
+    tomorrow = f"2026-{month:02}-16"
+    waits = {"18:00": True, "18:30": True, "19:15": False}
+    assert ticks == {at: (tomorrow, is_waiting) for at, is_waiting in waits.items()}
 
 
 def test_a_later_tick_tries_again(tmp_path):
@@ -259,8 +238,6 @@ DEADLINE = datetime(2026, 4, 1, 8, 45, tzinfo=UTC)
 
 
 class Receiver:
-    """A webhook that keeps what it is sent."""
-
     url = f"json://user:{SECRET}@hook.example/hook"
 
     def __init__(self):
@@ -302,7 +279,7 @@ def test_a_fault_is_told_once_a_day(settings, receiver, caplog):
     told = settings.layout(Mode.LIVE).alerts
     kept = caplog.text + "".join(path.read_text() for path in told.glob("*.json"))
     assert SECRET not in kept + repr(settings)
-    tell(settings, [], TOLD_DAY + timedelta(days=KEPT_DAYS + 1), LOG)
+    tell(settings, [], TOLD_DAY + timedelta(days=alerts.KEPT_DAYS + 1), LOG)
     assert len(list(told.glob("*.json"))) == 2
 
 
@@ -415,7 +392,6 @@ def test_failed_checks_are_told_once(settings, receiver, tmp_path):
         now = datetime.now(UTC)
         _, cursor = look(now)
         assert sorted(message.split()[2] for message in receiver.messages) == ["drift", "schema"]
-        # What was seen is not looked at again, also on another day.
         assert look(now + timedelta(days=1), cursor)[0] == "0 new alert(s)"
         dg.materialize([made, *CHECKS], instance=instance, raise_on_error=False)
         assert look(now + timedelta(days=1), cursor)[0] == "2 new alert(s)"
@@ -424,14 +400,13 @@ def test_failed_checks_are_told_once(settings, receiver, tmp_path):
 @pytest.mark.parametrize(
     ("minutes", "issued", "count"), [(-1, False, 0), (0, False, 1), (0, True, 0), (300, False, 1)]
 )
-def test_a_missed_deadline_is_told(settings, receiver, minutes, issued, count):
+def test_a_missed_deadline_is_told(settings, receiver, idle, minutes, issued, count):
     if issued:
         origin, until = (datetime(2026, 4, 1, hour, tzinfo=UTC) for hour in (14, 7))
         mark_issued(settings.layout(Mode.LIVE), origin, until)
-    instance = dg.DagsterInstance.ephemeral()
     now = DEADLINE + timedelta(minutes=minutes)
     for _ in range(2):
-        evaluate_sensor(settings, "tell_late_forecast", instance, now)
+        evaluate_sensor(settings, "tell_late_forecast", idle, now)
 
     assert len(receiver.messages) == count
     assert all("2026-04-02" in message for message in receiver.messages)
@@ -501,7 +476,7 @@ def test_one_switch_turns_on_what_a_deployment_needs(tmp_path):
     assert "refresh_traffic_daily" in running(schedules="on", pems_user="u")
 
 
-def test_an_unknown_schedule_is_told(tmp_path, receiver):
+def test_an_unknown_schedule_is_told(tmp_path, receiver, idle):
     (tmp_path / "datasets").mkdir()
     (tmp_path / "datasets" / "mine.toml").write_text("name = 'mine'\n[series\n")
     # One was renamed, the other's declaration is broken.
@@ -510,9 +485,8 @@ def test_an_unknown_schedule_is_told(tmp_path, receiver):
     assets = build_defs(settings).get_repository_def().asset_graph.get_all_asset_keys()
     assert {dg.AssetKey(["broken", name]) for name in ("old_name", "mine")} <= set(assets)
 
-    instance = dg.DagsterInstance.ephemeral()
     for _ in range(2):
-        evaluate_sensor(settings, "tell_failing_sources", instance, DEADLINE)
+        evaluate_sensor(settings, "tell_failing_sources", idle, DEADLINE)
     broken, old = sorted(receiver.messages, key=len, reverse=True)
     assert "COMPEVO_SCHEDULES" in old and "'old name'" in old
     assert "mine.toml" in broken

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import dagster as dg
 import pytest
@@ -22,6 +22,15 @@ from tests.support.deployment import read_materialization
 from tests.support.round_records import round_record
 
 REPO = Path(__file__).resolve().parents[3]
+# A run that starts a training as the launcher does, and waits for it.
+RUN = """
+import subprocess, sys
+from compevo_pipeline.launchers import process
+child = [sys.executable, "-c", "import time; time.sleep(60)"]
+started = subprocess.Popen(child, preexec_fn=process._end_with_parent)
+print(started.pid, flush=True)
+started.wait()
+"""
 
 
 def job(out, ending="well"):
@@ -29,18 +38,14 @@ def job(out, ending="well"):
 
 
 def run(jobs, *chosen, pod=None):
-    """Launches jobs inside an asset; returns the run's result."""
-
     @dg.asset(key=["models", "compevo"])
     def trained(context: dg.AssetExecutionContext):
-        reported = Launchers(pod).launch(context, jobs, *chosen)
-        return dg.MaterializeResult(metadata=reported)
+        return dg.MaterializeResult(metadata=Launchers(pod).launch(context, jobs, *chosen))
 
     return dg.materialize([trained], raise_on_error=False)
 
 
 def observe(result):
-    """Returns what a run showed of each round."""
     events = result.get_asset_observation_events()
     return [event.asset_observation_data.asset_observation.metadata for event in events]
 
@@ -163,34 +168,20 @@ def test_the_kubernetes_launcher_says_what_is_missing(monkeypatch, tmp_path):
     assert "pip install 'compevo[kubernetes]'" in message
 
 
-class FakePods:
-    """Takes the place of ``PipesK8sClient``: keeps what it is asked for and reports a result."""
-
-    def __init__(self):
-        self.started = []
-
-    def run(self, *, context, namespace, command, base_pod_spec):
-        self.started.append((namespace, command, base_pod_spec))
-        return self
-
-    def get_materialize_result(self):
-        return dg.MaterializeResult(metadata={"rounds": 2})
-
-    def get_custom_messages(self):
-        return [["run", round_record(0).to_json_line()]]
-
-
 def test_the_kubernetes_launcher_starts_its_pod(monkeypatch, tmp_path):
-    pods = FakePods()
-    monkeypatch.setitem(sys.modules, "dagster_k8s", SimpleNamespace(PipesK8sClient=lambda: pods))
+    done, client = Mock(), Mock()
+    done.get_materialize_result.return_value = dg.MaterializeResult(metadata={"rounds": 2})
+    done.get_custom_messages.return_value = [["run", round_record(0).to_json_line()]]
+    client.run.return_value = done
+    monkeypatch.setitem(sys.modules, "dagster_k8s", Mock(PipesK8sClient=lambda: client))
     result = run([job(tmp_path / "run")], "kubernetes", pod=pod(namespace="train"))
     assert result.success
     assert [shown["round"].value for shown in observe(result)] == [1]
 
-    ((namespace, command, spec),) = pods.started
-    job_file = tmp_path / "run" / "job.json"
-    assert namespace == "train" and spec == pod().pod_spec()
-    assert command[-1] == str(job_file) and TrainJob.read(job_file) == job(tmp_path / "run")
+    given, job_file = client.run.call_args.kwargs, tmp_path / "run" / "job.json"
+    assert given["namespace"] == "train" and given["base_pod_spec"] == pod().pod_spec()
+    assert given["command"][-1] == str(job_file)
+    assert TrainJob.read(job_file) == job(tmp_path / "run")
     assert read_materialization(result).metadata["rounds"].value == 2
 
 
@@ -206,17 +197,6 @@ def test_a_job_survives_its_file(tmp_path):
     assert TrainJob.read(written.write()) == written
     summary = {"a": 1, "b": float("nan"), "c": [1], "d": "x", "e": None}
     assert select_scalars(summary) == {"a": 1, "d": "x"}
-
-
-# A run that starts a training as the launcher does, and waits for it.
-RUN = """
-import subprocess, sys
-from compevo_pipeline.launchers import process
-child = [sys.executable, "-c", "import time; time.sleep(60)"]
-started = subprocess.Popen(child, preexec_fn=process._end_with_parent)
-print(started.pid, flush=True)
-started.wait()
-"""
 
 
 def is_running(pid):

@@ -80,9 +80,7 @@ def test_agents_train_a_run_per_seed(deployment):
     def configure(inputs):
         return RunConfig.preset("tiny").with_overrides({"run.seed": inputs.seed})
 
-    agents = Method(
-        name="pretended", family="agents", fit=fit, configure=configure, leaves_run=True
-    )
+    agents = Method(name="made-up", family="agents", fit=fit, configure=configure, leaves_run=True)
     workspace = open_home(deployment.home)
     data = BenchmarkData.read(workspace, "electricity")
     inputs = data.prepare(workspace, agents, find_budget("quick"))
@@ -94,14 +92,14 @@ def test_agents_train_a_run_per_seed(deployment):
     assert folders == [data.find_run(agents, one) for one in seeded]
     assert {folder.parent for folder in folders} == {deployment.layout.run("any").parent}
     for seed, folder in enumerate(folders):
-        assert folder.name.startswith(f"benchmark-electricity-pretended-quick-seed{seed}-")
+        assert folder.name.startswith(f"benchmark-electricity-made-up-quick-seed{seed}-")
         assert configure(seeded[seed]).hash[:8] in folder.name
     # Rows name their settings only by the hash.
     assert set(read_configs(data.rows.parent)) == {configure(one).hash for one in seeded}
     # The data behind the figures of mechanism goes next to the rows.
     traces = read_typed(data.rows.with_name("traces-electricity.csv"), TRACE_SCHEMA)
     found = traces.select("method", "budget", "seed").unique().sort("seed").rows()
-    assert found == [("pretended", "quick", 0), ("pretended", "quick", 1)]
+    assert found == [("made-up", "quick", 0), ("made-up", "quick", 1)]
     assert all(training.fit is data.fit for training in given)
     # Other methods leave no run, and get none.
     assert data.find_run(find_method("dlinear"), inputs) is None

@@ -7,7 +7,7 @@ import responses
 
 from compevo_core.agents.logics import SLOT_SEED_LOGICS
 from compevo_core.errors import CompEvoError
-from compevo_pipeline.storage.runs import find_current_run, set_current_run
+from compevo_pipeline.storage.runs import set_current_run
 from tests.support.commands import invoke
 from tests.support.deployment import deploy, read_materialization
 from tests.support.lud import finished_run
@@ -33,18 +33,14 @@ def with_run(home, judge=(), **made):
     return deployment
 
 
-def materialize(deployment, **options):
-    return deployment.materialize(
-        ASSET, dataset="electricity", config={ASSET: {"pairs": 2}}, **options
-    )
+def materialize(deployment):
+    return deployment.materialize(ASSET, dataset="electricity", config={ASSET: {"pairs": 2}})
 
 
 def test_the_backbone_judges_without_an_endpoint(tmp_path):
     deployment = with_run(tmp_path)
     shown = read_materialization(materialize(deployment)).metadata
-    written = json.loads(
-        (find_current_run(deployment.layout, "electricity") / "lud.json").read_text()
-    )
+    written = json.loads((deployment.layout.run("done") / "lud.json").read_text())
     assert [judge["name"] for judge in written["judges"]] == ["local:tiny-random/float32"]
     assert shown["asked"].value == 2 and shown["failures"].value == 0
     columns = [column.name for column in shown["verdicts"].value.schema.columns]

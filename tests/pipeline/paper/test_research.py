@@ -37,17 +37,13 @@ def layout(tmp_path_factory):
     days = small.join_windows(("train", 6, 0), ("val", 2, 40), ("test", 2, 60), ("test", 2, 100))
     # Other news every day: this shows which day lends its news.
     ids = tuple(small.article_ids())
-    varied = [
-        window.change_view(candidate_ids=ids[place % len(ids) :])
-        for place, window in enumerate(days)
-    ]
+    varied = [one.change_view(candidate_ids=ids[day % len(ids) :]) for day, one in enumerate(days)]
     days.with_windows(varied).write(deployment.layout.windows("electricity"))
     NewsStore(deployment.layout.news_database).upsert_articles(small.news_pool().articles)
 
     config = {"variants": VARIANTS, "seeds": SEEDS, "settings": SETTINGS}
-    deployment.materialize(
-        "research/ablation", dataset="electricity", config={"research/ablation": config}
-    )
+    asset = "research/ablation"
+    deployment.materialize(asset, dataset="electricity", config={asset: config})
     return deployment.layout
 
 
@@ -134,7 +130,6 @@ def test_an_experiment_has_its_own_changes():
 
 
 def _write_preset(path):
-    """Write the settings of a short search as TOML, and return the file's name."""
     tree = search(run__rounds=2, grpo__group_size=2).to_dict()
     lines = []
     for section, values in tree.items():
@@ -198,7 +193,6 @@ def test_every_arm_of_specialists_is_trained_once(deployment, tmp_path, monkeypa
 
 
 def test_unknown_series_are_named(deployment):
+    plan = ControlPlan(config=search(), series=["XYZ"])
     with pytest.raises(ConfigError, match=r"'XYZ'.*NSW1, SA1"):
-        run_control_on(
-            deployment, "electricity", ControlPlan(config=search(), series=["XYZ"]), log=LOG
-        )
+        run_control_on(deployment, "electricity", plan, log=LOG)

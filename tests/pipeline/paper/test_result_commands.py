@@ -34,13 +34,11 @@ def test_tables_of_paper_and_methods_are_printed(tmp_path):
     assert invoke("paper", "table", "--results", tmp_path) != paper
 
 
-@pytest.mark.parametrize(
-    "command", [["table", "main", "--results"], ["table", "--results"], ["report"]]
-)
+@pytest.mark.parametrize("command", ["table main --results", "table --results", "report"])
 def test_an_absent_folder_of_rows_is_refused(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=str(tmp_path / "none")):
-        invoke("paper", *command, tmp_path / "none")
+        invoke("paper", *command.split(), tmp_path / "none")
     # No product that looks finished.
     assert not any(tmp_path.iterdir())
 
@@ -94,16 +92,12 @@ def test_each_test_set_has_a_table():
         | {"method": "gbm", "subset": subset, "unit": "MW", "n_windows": 200}
         for error, subset in zip((1.5, 2.5), subsets, strict=True)
     ]
-    first, second = re.findall(
-        r"^Elec.*?gbm +(\S+)", render_scores(pl.DataFrame(rows)), re.M | re.S
-    )
-
-    assert (first, second) == ("1.5", "2.5")
+    shown = render_scores(pl.DataFrame(rows))
+    assert re.findall(r"^Elec.*?gbm +(\S+)", shown, re.M | re.S) == ["1.5", "2.5"]
 
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    """Store windows of a data set in a deployment; return its layout."""
     monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COMPEVO_MODE", "sample")
     layout = open_home(tmp_path / "home").layout
@@ -140,11 +134,8 @@ def test_the_first_test_sets_can_be_scored(tmp_path, store):
     ]
     layout = store("electricity", windows)
 
-    stored = []
-    for options, expected in (
-        ([], ["aemo-2021", "n2f-test-100"]),
-        (["--scopes", "1"], ["n2f-test-100"]),
-    ):
+    stored, both = [], ["aemo-2021", "n2f-test-100"]
+    for options, expected in (([], both), (["--scopes", "1"], both[1:])):
         benchmark_results = tmp_path / f"results-{len(expected)}"
         words = ("electricity", "--methods", "persistence", *options)
         invoke("paper", "benchmark", *words, "--results", benchmark_results)
@@ -154,7 +145,7 @@ def test_the_first_test_sets_can_be_scored(tmp_path, store):
         # A set scored by itself takes nothing from the others, whose forecasts are paired.
         (kept,) = layout.forecasts.rglob("persistence-seed0.parquet")
         stored.append(sorted(pl.read_parquet(kept)["subset"]))
-    assert stored == [["aemo-2021", "n2f-test-100"]] * 2
+    assert stored == [both, both]
 
 
 @pytest.fixture

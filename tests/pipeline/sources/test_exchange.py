@@ -25,6 +25,13 @@ N2F = """,Time,AUD/USD,AUGDP,AUUN,AUIR,USAGDP,USAUN,USAIR
 1,1/2/2018,0.786099868,540342,5.5,1.5,20328.5,4,1.41
 2,1/3/2018,,540342,5.5,1.5,20328.5,4,1.41
 """
+RBA = (FILES / "f11.1-data.csv").read_text()
+FRIDAY_EVENING = datetime(2026, 11, 20, 18, tzinfo=UTC)
+CSV = "Date,USD,JPY,GBP,CHF,AUD,CAD,CNY,NZD,SGD,\n2026-11-18,1.1,170,.8,.9,1.6,1.5,7.5,1.9,1.4,\n"
+BULK = ("www.ecb.europa.eu", "/stats/eurofxref/eurofxref-hist.zip")
+TABLE = ("www.rba.gov.au", "/statistics/tables/csv/f11.1-data.csv")
+BULK_ANSWER = Answer(body=pack(("eurofxref-hist.csv", CSV)), kind="application/zip", etag='"a"')
+RBA_ANSWER = Answer(body=RBA.encode(), kind="text/csv", etag='"b"')
 
 
 def select_series(frame, series_id):
@@ -53,16 +60,10 @@ def test_interpolated_values_are_nulled():
     assert frame["value"].to_list() == [0.7799, None, None]
 
 
-RBA = (FILES / "f11.1-data.csv").read_text()
-
-
-def rba(text=RBA):
-    return exchange.parse(raw("f11.1-data.csv", text, "rba_f11"))
-
-
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_the_rba_table_becomes_dollars_for_one_unit(mark):
-    frame = validate_series(rba(mark + RBA.replace("\n", "\r\n").encode()))
+    content = mark + RBA.replace("\n", "\r\n").encode()
+    frame = validate_series(exchange.parse(raw("f11.1-data.csv", content, "rba_f11")))
     assert values(frame, "RBA/AUD") == [0.65, None, 0.66]
     assert values(frame, "RBA/JPY") == pytest.approx([0.65 / 97.5, None, 0.66 / 98.0])
     assert values(frame, "RBA/GBP") == pytest.approx([0.65 / 0.508, None, 0.66 / 0.51])
@@ -79,18 +80,6 @@ def test_files_saved_by_hand_are_read(tmp_path):
     assert values(exchange.parse(saved), "RBA/AUD")[0] == 0.65
 
 
-FRIDAY_EVENING = datetime(2026, 11, 20, 18, tzinfo=UTC)
-CSV = "Date,USD,JPY,GBP,CHF,AUD,CAD,CNY,NZD,SGD,\n2026-11-18,1.1,170,.8,.9,1.6,1.5,7.5,1.9,1.4,\n"
-BULK = ("www.ecb.europa.eu", "/stats/eurofxref/eurofxref-hist.zip")
-TABLE = ("www.rba.gov.au", "/statistics/tables/csv/f11.1-data.csv")
-
-
-BULK_ANSWER = Answer(body=pack(("eurofxref-hist.csv", CSV)), kind="application/zip", etag='"a"')
-
-
-RBA_ANSWER = Answer(body=RBA.encode(), kind="text/csv", etag='"b"')
-
-
 @pytest.fixture
 def home(tmp_path, replay):
     replay.serve({BULK: BULK_ANSWER, TABLE: RBA_ANSWER})
@@ -102,10 +91,8 @@ def test_a_changed_history_brings_new_days(home, replay):
     home.wait(days=1)
     assert home.ingest("exchange")["exchange"]["files"] == 0
 
-    longer = f"{CSV}2026-11-19,1.2,170,.8,.9,1.6,1.5,7.5,1.9,1.4,\n"
-    replay.serve(
-        {BULK: replace(BULK_ANSWER, body=pack(("eurofxref-hist.csv", longer)), etag='"c"')}
-    )
+    more = f"{CSV}2026-11-19,1.2,170,.8,.9,1.6,1.5,7.5,1.9,1.4,\n"
+    replay.serve({BULK: replace(BULK_ANSWER, body=pack(("eurofxref-hist.csv", more)), etag='"c"')})
     home.wait(days=1)
     home.ingest("exchange", only=["exchange"])
 
@@ -118,8 +105,7 @@ def test_a_changed_history_brings_new_days(home, replay):
 
 def test_a_refusal_of_the_rba_is_shown(home, replay, caplog):
     replay.serve({TABLE: Answer(status=403, body=b"<html>Access Denied</html>", kind="text/html")})
-    counts = home.ingest("exchange")
-    assert "exchange-rba" not in counts
+    assert "exchange-rba" not in home.ingest("exchange")
     assert "SourceBlocked" in caplog.text
     assert home.series("exchange")["series_id"].str.starts_with("ECB/").all()
     (entry,) = home.ledger.list_entries("rba_f11")

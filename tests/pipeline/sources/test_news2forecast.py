@@ -23,33 +23,22 @@ def parse_news_of(news):
 
 
 def test_stamped_news_is_read_in_sydney_time():
-    first, second = (
-        STAMPED.format("11:42", "Flooding may follow."),
-        STAMPED.format("23:40", "A leak. On the run."),
-    )
-    frame = parse_news_of(f"{first} {second}")
+    items = (("11:42", "Flooding may follow."), ("23:40", "A leak. On the run."))
+    frame = parse_news_of(" ".join(STAMPED.format(*item) for item in items))
 
-    assert frame["title"].to_list() == ["Flooding may follow.", "A leak. On the run."]
-    assert frame["available_at"].to_list() == [
-        datetime(2021, 4, 3, 0, 42, tzinfo=UTC), datetime(2021, 4, 3, 12, 40, tzinfo=UTC)
-    ]  # fmt: skip
-
-
-HEADER = "time,news,region,rationality,date\n"
+    assert frame["title"].to_list() == [text for _, text in items]
+    stamps = [datetime(2021, 4, 3, 0, 42, tzinfo=UTC), datetime(2021, 4, 3, 12, 40, tzinfo=UTC)]
+    assert frame["available_at"].to_list() == stamps
 
 
 def table(*rows):
-    return raw(
-        "AU_load_merge_file_final_iteration_0.csv",
-        HEADER + "".join(row + "\n" for row in rows),
-        "n2f_news",
-    )
+    name = "AU_load_merge_file_final_iteration_0.csv"
+    return raw(name, "\n".join(["time,news,region,rationality,date", *rows, ""]), "n2f_news")
 
 
 def test_a_stamp_is_when_news_was_available():
-    frame, counts = news2forecast.parse_news(
-        table('2019-01-03 17:57:00,"SA sweltered, again",SA,Heat,2019-01-03')
-    )
+    file = table('2019-01-03 17:57:00,"SA sweltered, again",SA,Heat,2019-01-03')
+    frame, counts = news2forecast.parse_news(file)
     row = frame.row(0, named=True)
 
     assert row["available_at"] == row["published_at"] == datetime(2019, 1, 3, 6, 57, tzinfo=UTC)

@@ -66,6 +66,7 @@ FILES = {
     "aemo_mmsdm": 10,
     "aemo_operational_demand": 354,
 }
+DAY = timedelta(days=1)
 
 
 def now():
@@ -78,7 +79,6 @@ def find_feed(dataset, name):
 
 @pytest.fixture(scope="module")
 def read(archive_dir):
-    """Read the files of a feed, once."""
     files = {}
 
     def read_files(dataset, name):
@@ -92,8 +92,6 @@ def read(archive_dir):
 
 @pytest.fixture(scope="module")
 def parse(read):
-    """Parse a frame of a feed."""
-
     def parse_files(dataset, name, kind=FrameKind.SERIES):
         return find_feed(dataset, name).parsers[kind](read(dataset, name))
 
@@ -119,12 +117,8 @@ def test_every_feed_with_files_is_counted_here(read):
         *("aemo", "weather", "news2forecast-benchmark", "aemo-operational", "weather-collected"),
         *("exchange", "bitinfocharts", "pems", "gdelt", "news2forecast"),
     }
-    with_files = {
-        feed.name
-        for feeds in default_feeds().values()
-        for feed in feeds
-        if Mode.ARCHIVE in feed.modes
-    }
+    feeds = [feed for of_set in default_feeds().values() for feed in of_set]
+    with_files = {feed.name for feed in feeds if Mode.ARCHIVE in feed.modes}
 
     # Files of one more feed exist nowhere.
     assert with_files == counted | {"weather-forecast"}
@@ -137,9 +131,7 @@ def test_day_ahead_and_solar_are_whole(parse):  # 2.4
     by_part = published.group_by("entity", "quantile").len()
     assert (by_part.height, set(by_part["len"])) == (5 * 3, {OPERATIONAL_STEPS})
     solar = parse("electricity-operational", "aemo-operational", FrameKind.STEP_COVARIATES)
-    assert dict(solar.group_by("entity").len().iter_rows()) == dict.fromkeys(
-        REGIONS, OPERATIONAL_STEPS
-    )
+    assert dict(solar.group_by("entity").len().rows()) == dict.fromkeys(REGIONS, OPERATIONAL_STEPS)
 
 
 def test_observed_and_collected_weather_are_whole(read, parse):  # 3
@@ -152,9 +144,6 @@ def test_observed_and_collected_weather_are_whole(read, parse):  # 3
     counts = frame.group_by("entity", "name").len()
     assert counts.height == 5 * 5
     assert counts["len"].unique().to_list() == [39_584]
-
-
-DAY = timedelta(days=1)
 
 
 @pytest.mark.parametrize(

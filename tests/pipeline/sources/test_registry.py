@@ -58,12 +58,10 @@ def test_declared_data_join_the_built_in(tmp_path):
         ('"30min"', '"7min"', "7min"),
         ('"30min"', '"99999999999d"', "99999999999d"),
         ("2024-02-10", "2024-01-10", "validation_from 2024-02-01"),
+        ("[splits]", "[schedule]\ndays_ahead = 1\n[splits]", "schedule"),
         ('country = "FR"', 'country = "XX"', "place"),
         ('time_zone = "Europe/Paris"\n[grid]', 'time_zone = "Paris"\n[grid]', "Paris"),
-        *(
-            ('name = "demand"', f'name = "{name}"', "built in")
-            for name in ("exchange", "news", "on")
-        ),
+        *(('name = "demand"', f'name = "{to}"', "built in") for to in ("exchange", "news", "on")),
         ('name = "demand"', 'name = "My Demand"', "My Demand"),
         ('name = "demand"', 'name = "other"', "other.toml"),
         ("[series]", "[series", "TOML"),

@@ -9,28 +9,24 @@ import polars as pl
 import pytest
 
 from compevo_core.data.news import drop_near_identical, title_key_expr
-from compevo_pipeline.sources.common.base import (
-    SAMPLE_ARCHIVE,
-    SAMPLE_FETCHED_AT,
-    Mode,
-    read_sample_files,
-)
+from compevo_pipeline.sources.common import base
 from compevo_pipeline.sources.common.nem import REGIONS
 from tools.sample_world.__main__ import make_members
 from tools.sample_world.daily_news import HEADLINES_PER_REGION
 
 
 def test_files_are_labelled_as_invented():
-    months = list(read_sample_files("pems"))
+    months = list(base.read_sample_files("pems"))
     assert [raw.label for raw in months] == [
         f"sample:pems/d04_text_station_hour_2016_{month:02d}.txt.gz" for month in (1, 2, 3)
     ]
-    assert {(raw.mode, raw.fetched_at) for raw in months} == {(Mode.SAMPLE, SAMPLE_FETCHED_AT)}
-    assert list(read_sample_files("no-such-product")) == []
+    assert {raw.mode for raw in months} == {base.Mode.SAMPLE}
+    assert {raw.fetched_at for raw in months} == {base.SAMPLE_FETCHED_AT}
+    assert list(base.read_sample_files("no-such-product")) == []
 
 
 def test_invented_news_says_so():
-    (raw,) = read_sample_files("n2f_news")
+    (raw,) = base.read_sample_files("n2f_news")
     items = [item for item in csv.DictReader(io.StringIO(raw.content.decode())) if item["time"]]
     assert len(items) == 156 * len(REGIONS) * HEADLINES_PER_REGION
     titles = [item["news"] for item in items]
@@ -47,6 +43,6 @@ def test_invented_news_says_so():
 
 @pytest.mark.slow
 def test_the_archive_is_what_the_script_writes():
-    with zipfile.ZipFile(SAMPLE_ARCHIVE) as bundle:
+    with zipfile.ZipFile(base.SAMPLE_ARCHIVE) as bundle:
         packed = {name: bundle.read(name) for name in bundle.namelist()}
     assert packed == dict(make_members())

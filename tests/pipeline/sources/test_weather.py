@@ -10,13 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.errors import (
-    CompEvoError,
-    SchemaDrift,
-    SourceAbsent,
-    SourceRejected,
-    SourceTransient,
-)
+from compevo_core import errors
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.weather import collected
@@ -30,6 +24,11 @@ from tests.support.weather import ENDPOINT, RUN, answer, answer_run, make_run
 
 NAME = weather_runs.name_run(RUN)
 HALF_HOUR = timedelta(minutes=30)
+ROW = "2020-01-15,NSW,294.17,301.15,10.3,83.0,1007.0,294.78,295.96,9.56"
+DATASET = "electricity-operational"
+FREE, PATH = ENDPOINT
+HOST = f"customer-{FREE}"
+KEY = "canary-Key_0123456789"
 
 
 def parse(document, name=NAME):
@@ -88,11 +87,8 @@ def test_runs_of_an_archive_are_read(tmp_path):
     (found,) = weather_runs.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
     assert weather_runs.parse(found).height == parse(make_run()).height
     assert not list(weather_runs.read_files(Mode.SAMPLE, archive=None, clock=clock))
-    with pytest.raises(SourceAbsent, match="open_meteo"):
+    with pytest.raises(errors.SourceAbsent, match="open_meteo"):
         list(weather_runs.read_files(Mode.ARCHIVE, archive=tmp_path / "none", clock=clock))
-
-
-ROW = "2020-01-15,NSW,294.17,301.15,10.3,83.0,1007.0,294.78,295.96,9.56"
 
 
 def parse_table(*rows):
@@ -139,10 +135,9 @@ def true_temperature(hour):
 
 
 def make_hours(first, n, city, add=0.0):
-    hours = [first + i * HOUR for i in range(n)]
     return [
         {"city": city, "hour": hour, "temperature_2m": true_temperature(hour) + add, **VALUES}
-        for hour in hours
+        for hour in (first + i * HOUR for i in range(n))
     ]
 
 
@@ -206,9 +201,7 @@ def test_each_day_has_the_newest_states(frame):
 def test_only_the_known_difference_is_taken_off(frame):
     def mean_error(table, entity, since):
         rows = table.filter(~is_substitute(table), entity=entity, name="temperature_c")
-        rows = rows.filter(pl.col("available_at") >= since).filter(
-            pl.col("start_utc").dt.minute() == 0
-        )
+        rows = rows.filter(pl.col("available_at") >= since, pl.col("start_utc").dt.minute() == 0)
         true = np.array([true_temperature(at) for at in rows["start_utc"]])
         return float((rows["value"] - true).mean())
 
@@ -237,20 +230,20 @@ def test_substitutes_have_errors_and_end(frame):
 
 def test_a_missing_part_or_a_hole_is_named():
     observed, forecasts = make_files()
-    with pytest.raises(SourceAbsent, match="observed"):
+    with pytest.raises(errors.SourceAbsent, match="observed"):
         collected.parse_all([forecasts])
-    with pytest.raises(SchemaDrift, match=r"weather_forecasts\.parquet"):
+    with pytest.raises(errors.SchemaDrift, match=r"weather_forecasts\.parquet"):
         collected.parse_all([observed, raw(collected.FORECASTS, "city,hour", collected.SOURCE)])
 
     table = pl.read_parquet(io.BytesIO(forecasts.content))
     holed = pack(collected.FORECASTS, table.filter(pl.col("valid_time_utc").dt.hour() != 9))
-    with pytest.raises(SchemaDrift, match="hole"):
+    with pytest.raises(errors.SchemaDrift, match="hole"):
         collected.parse_all([observed, holed])
 
 
 NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
-
 NEWEST = datetime(2026, 7, 19, 18, tzinfo=UTC)
+SINCE = NEWEST - HOUR
 NO_RUN = b"Unexpected error while streaming data: modelRunUnavailable(model: ecmwf_ifs, run: x)"
 
 
@@ -267,6 +260,11 @@ def states(home):
 
 def test_a_refresh_asks_for_public_runs_once(replay, tmp_path):
     replay.serve({ENDPOINT: answer})
+    early = NEWEST + timedelta(hours=11, minutes=59)
+    assert name_run(NEWEST) not in fetch(tmp_path / "early", now=early)
+    assert name_run(NEWEST) in fetch(tmp_path / "early", now=NEWEST + timedelta(hours=12))
+
+    replay.seen.clear()
     assert fetch(tmp_path) == [name_run(NEWEST - i * DAY) for i in (3, 2, 1, 0)]
     query = replay.seen[0].query
     assert query["timezone"] == ["GMT"] and query["wind_speed_unit"] == ["ms"]
@@ -276,30 +274,19 @@ def test_a_refresh_asks_for_public_runs_once(replay, tmp_path):
     assert len(replay.seen) == 4
 
 
-def test_no_run_is_asked_before_publication(replay, tmp_path):
-    replay.serve({ENDPOINT: answer})
-    early = NEWEST + timedelta(hours=11, minutes=59)
-    assert name_run(NEWEST) not in fetch(tmp_path, now=early)
-    assert name_run(NEWEST) in fetch(tmp_path, now=NEWEST + timedelta(hours=12))
-
-
 def test_an_absent_run_is_given_up(replay, tmp_path):
     reason = json.dumps({"error": True, "reason": "The requested model run is not available"})
-    spellings = [
-        Answer(body=NO_RUN, kind="application/json"),
-        Answer(body=reason.encode(), status=400, kind="application/json"),
-        Answer(status=404, body=b"{}", kind="application/json"),
-    ]
-    replay.serve({ENDPOINT: spellings})
+    spellings = ((200, NO_RUN), (400, reason.encode()), (404, b"{}"))
+    answers = [Answer(status=s, body=body, kind="application/json") for s, body in spellings]
+    replay.serve({ENDPOINT: answers})
     assert fetch(tmp_path) == []
     assert set(states(tmp_path).values()) == {EntryState.ABSENT}
 
     # Asked again after a pause, and no more after the last one.
     fetch(tmp_path)
     assert len(replay.seen) == 4
-    since = NEWEST - timedelta(hours=1)
     for days in range(1, 60):
-        fetch(tmp_path, now=NOW + days * DAY, since=since, until=NEWEST + timedelta(hours=1))
+        fetch(tmp_path, now=NOW + days * DAY, since=SINCE, until=NEWEST + HOUR)
     assert states(tmp_path)[name_run(NEWEST)] is EntryState.FROZEN
     assert len(replay.seen) == 4 + 6
 
@@ -307,37 +294,27 @@ def test_an_absent_run_is_given_up(replay, tmp_path):
 def test_an_empty_run_is_asked_again(replay, tmp_path):
     empty = make_run(NEWEST)
     for place in empty:
-        place["hourly"] |= {
-            name: [None] * len(listed) for name, listed in place["hourly"].items() if name != "time"
-        }
+        stamps = place["hourly"]["time"]
+        place["hourly"] = dict.fromkeys(place["hourly"], [None] * len(stamps)) | {"time": stamps}
         place["hourly_units"] = dict.fromkeys(place["hourly_units"], "undefined")
     body = json.dumps(empty).encode()
     replay.serve({ENDPOINT: [Answer(body=body, kind="application/json"), answer_run(NEWEST)]})
-    span = {"since": NEWEST - timedelta(hours=1)}
 
-    assert fetch(tmp_path, **span) == []
+    assert fetch(tmp_path, since=SINCE) == []
     assert states(tmp_path) == {name_run(NEWEST): EntryState.ABSENT}
-    assert fetch(tmp_path, now=NOW + DAY, until=NOW, **span) == [name_run(NEWEST)]
+    assert fetch(tmp_path, now=NOW + DAY, until=NOW, since=SINCE) == [name_run(NEWEST)]
 
 
 def test_a_broken_answer_is_fetched_anew(replay, tmp_path):
     # More than the client looks at before it keeps an answer.
-    broken = (
-        answer_run(NEWEST).body[:-2].ljust(70_000) + b"Unexpected error while streaming data: x"
-    )
-    replay.serve({ENDPOINT: [Answer(body=broken, kind="application/json"), answer_run(NEWEST)]})
-    span = {"since": NEWEST - timedelta(hours=1)}
+    body = answer_run(NEWEST).body[:-2].ljust(70_000) + b"Unexpected error while streaming data: x"
+    broken = Answer(body=body, kind="application/json")
+    replay.serve({ENDPOINT: [broken, answer_run(NEWEST)]})
 
-    with pytest.raises(SourceTransient):
-        fetch(tmp_path, **span)
+    with pytest.raises(errors.SourceTransient):
+        fetch(tmp_path, since=SINCE)
     assert states(tmp_path) == {name_run(NEWEST): EntryState.FAILED}
-    assert fetch(tmp_path, **span) == [name_run(NEWEST)]
-
-
-DATASET = "electricity-operational"
-FREE, PATH = ENDPOINT
-HOST = f"customer-{FREE}"
-KEY = "canary-Key_0123456789"
+    assert fetch(tmp_path, since=SINCE) == [name_run(NEWEST)]
 
 
 def quote(status):
@@ -373,14 +350,12 @@ def test_a_key_chooses_the_customers_host(home, replay, tmp_path):
     assert {(seen.host, "apikey" in seen.query) for seen in replay.seen[asked:]} == {(FREE, False)}
 
 
+MOVED = Answer(status=302, headers={"Location": f"https://{FREE}{PATH}?apikey={KEY}"})
 REFUSALS = (
-    (quote(400), SourceRejected),
-    (quote(503), SourceTransient),
-    (Answer(is_reset=True), SourceTransient),
-    (
-        Answer(status=302, headers={"Location": f"https://{FREE}{PATH}?apikey={KEY}"}),
-        SourceRejected,
-    ),
+    (quote(400), errors.SourceRejected),
+    (quote(503), errors.SourceTransient),
+    (Answer(is_reset=True), errors.SourceTransient),
+    (MOVED, errors.SourceRejected),
 )
 
 
@@ -409,6 +384,6 @@ def test_the_key_reaches_no_text_log_or_file(home, replay, caplog):
 def test_a_refused_certificate_names_no_key(home, replay, caplog):
     caplog.set_level(logging.DEBUG)
     replay.bad_certificates.add(HOST)
-    with pytest.raises(CompEvoError, match="certificate") as caught:
+    with pytest.raises(errors.CompEvoError, match="certificate") as caught:
         ingest(home)
     assert KEY not in "".join(traceback.format_exception(caught.value)) + caplog.text

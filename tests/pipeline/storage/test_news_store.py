@@ -16,6 +16,7 @@ from compevo_pipeline.storage.news_store import NewsStore, StoredArticles, Upser
 from tests.support.store_workers import FETCHED, START, articles
 
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 
 
 @pytest.fixture
@@ -105,14 +106,9 @@ def test_a_file_that_is_no_database_is_named(store):
         store.read_articles()
 
 
-DAY = timedelta(days=1)
-
-
 def make_archive():
     """Three months of articles; some titles are printed again, some by a publisher of one's own."""
-    frames = [
-        articles(n, title="One storm of many {}", available=START + n * DAY) for n in range(90)
-    ]
+    frames = [articles(n, title="A storm of many {}", available=START + n * DAY) for n in range(90)]
     number = pl.int_range(pl.len())
     again, own = pl.lit("A headline, that many print"), pl.lit("archive:own-demand/articles.csv")
     return pl.concat(frames).with_columns(
@@ -130,8 +126,7 @@ def test_parts_of_time_equal_the_whole(store, publisher):
     whole = deduplicate_articles(select_articles(frame, publisher))
     assert 0 < whole.height < 90
 
-    bounds = [START + n * DAY for n in (0, 1, 31, 33, 90)]
-    spans = itertools.pairwise(bounds)
+    spans = itertools.pairwise([START + n * DAY for n in (0, 1, 31, 33, 90)])
     stored = StoredArticles(store, publisher)
     assert pl.concat(stored.read(*span) for span in spans).equals(whole)
     assert stored.count() == whole.height

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -20,7 +21,6 @@ def layout(tmp_path):
 
 
 def age(path, days):
-    """Make a path, and all below it, so old."""
     then = (NOW - timedelta(days=days)).timestamp()
     for one in (*path.rglob("*"), path):
         os.utime(one, (then, then))
@@ -83,39 +83,32 @@ def test_vanishing_files_are_no_failure(layout):
     assert clean(layout, NOW) == []
 
 
-def test_a_part_file_stays_for_a_day(layout):
-    for name, days in (("old", 1.1), ("new", 0.9)):
-        file = layout.series / "traffic" / f".x.parquet.{name}.part"
+def test_parts_fits_and_states_go_by_age(layout):
+    run = make_run(layout, "compevo-traffic-c-d", days=1)
+    shutil.rmtree(run.checkpoints)
+    shutil.rmtree(run.best)
+    unfinished = layout.run("r") / "checkpoints" / ".part-round_000003"
+    gone = {
+        layout.series / "traffic" / ".x.parquet.old.part": 1.1,
+        unfinished: 2,
+        layout.fits / "v1" / "gbm-seed0-a": 31,
+        run.path / "daily" / "v1": 31,
+    }
+    kept = {
+        layout.series / "traffic" / ".x.parquet.new.part": 0.9,
+        layout.fits / "v2" / "gbm-seed0-b": 29,
+        run.path / "daily" / "v2": 1,
+    }
+    for path, days in (gone | kept).items():
+        file = path if path.suffix == ".part" else path / "x.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("half a file")
-        age(file, days)
-    checkpoint = layout.run("r") / "checkpoints" / ".part-round_000003"
-    checkpoint.mkdir(parents=True)
-    age(checkpoint, 2)
+        age(path, days)
 
-    old = layout.series / "traffic" / ".x.parquet.old.part"
-    assert {one.path for one in clean(layout, NOW, dry=True)} == {old, checkpoint}
-    assert checkpoint.is_dir()
+    assert {one.path for one in clean(layout, NOW, dry=True)} == gone.keys()
+    assert all(path.exists() for path in gone)
     clean(layout, NOW)
-    assert [file.name for file in (layout.series / "traffic").iterdir()] == [".x.parquet.new.part"]
-    assert not checkpoint.exists()
-
-
-def test_unused_fits_and_states_go(layout):
-    run = make_run(layout, "compevo-traffic-c-d", days=1)
-    for folder, days in (
-        (layout.fits / "v1" / "gbm-seed0-a", 31),
-        (layout.fits / "v2" / "gbm-seed0-b", 29),
-        (run.path / "daily" / "v1", 31),
-        (run.path / "daily" / "v2", 1),
-    ):
-        folder.mkdir(parents=True)
-        (folder / "x.txt").write_text("trees")
-        age(folder, days)
-
-    gone = {one.path for one in clean(layout, NOW) if one.path.name != "checkpoints"}
-    assert {layout.fits / "v1" / "gbm-seed0-a", run.path / "daily" / "v1"} <= gone
-    assert (layout.fits / "v2" / "gbm-seed0-b").is_dir() and (run.path / "daily" / "v2").is_dir()
+    assert {path for path in gone | kept if path.exists()} == kept.keys()
 
 
 @pytest.mark.parametrize("content", ['{"run": "on', "{}", "[1]"])

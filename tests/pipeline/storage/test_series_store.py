@@ -16,6 +16,10 @@ from tests.support.store_workers import FETCHED, series
 from tests.support.trees import read_tree
 
 EARLIER, LATER = (FETCHED + timedelta(days=days) for days in (-1, 1))
+HOUR = timedelta(hours=1)
+WHOLE = tuple(float(value) for value in range(100, 120))
+CUT = (100.0, 150.0)  # the first rows, one of them revised
+DATASET, KIND = "electricity-operational", FrameKind.PUBLISHED
 
 
 @pytest.fixture
@@ -106,10 +110,6 @@ def test_another_reason_for_null_is_a_change(store):
     assert store.read("electricity")["flag"].to_list() == ["observed", "nulled:stuck", "observed"]
 
 
-def labelled(frame, name):
-    return frame.with_columns(pl.lit(f"archive:aemo/{name}").alias("source"))
-
-
 def test_a_whole_file_may_remove_a_value(store):
     store.write("electricity", series(values=(1.0, 2.0)))
     store.write("electricity", series(values=(1.0, None)), replace=True)
@@ -118,17 +118,13 @@ def test_a_whole_file_may_remove_a_value(store):
 
 
 def test_rows_of_a_mistyped_year_go(store):
-    right = labelled(series(values=(1.0, 2.0, 3.0)), "a.csv")
+    right = series(values=(1.0, 2.0, 3.0), source="archive:aemo/a.csv")
     wrong = right.with_columns(pl.col("start_utc").dt.offset_by("40y"))
-    store.write("electricity", pl.concat([wrong, labelled(series(values=(9.0,)), "b.csv")]))
+    other = series(values=(9.0,), source="archive:aemo/b.csv")
+    store.write("electricity", pl.concat([wrong, other]))
     report = store.write("electricity", right)
     assert (report.removed, report.added, report.changed) == (3, 2, 1)
     assert values(store) == [1.0, 2.0, 3.0]
-
-
-HOUR = timedelta(hours=1)
-WHOLE = tuple(float(value) for value in range(100, 120))
-CUT = (100.0, 150.0)  # the first rows, one of them revised
 
 
 @pytest.fixture
@@ -142,8 +138,7 @@ def write(stored, values, after):
 
 
 def kinds(stored):
-    changes = stored.read_changes("electricity")
-    return dict(changes["kind"].value_counts().rows())
+    return dict(stored.read_changes("electricity")["kind"].value_counts().rows())
 
 
 def test_a_cut_month_waits_for_confirmation(stored):
@@ -236,9 +231,6 @@ def test_one_wrong_series_holds_its_file_back(stored):
     deliver(revised, doubled, 2 * HOUR + CONFIRMED_AFTER)
     assert values(stored) == [*revised, *doubled]
     assert kinds(stored) == {"changed": 21}
-
-
-DATASET, KIND = "electricity-operational", FrameKind.PUBLISHED
 
 
 def issue(month, *, days=2, value=1.0):
@@ -340,20 +332,14 @@ def test_a_reader_follows_a_replaced_month(store, monkeypatch):
     assert set(store.read_frame(DATASET, KIND)["value"]) == {2.0}
 
 
-def write_covariates(store, *values, day=15):
-    known = datetime(2020, 1, day + 1, tzinfo=UTC)
-    rows = [
-        (entity, "max_temp_k", date(2020, 1, day), value, known, "archive:test")
-        for entity, value in zip(("NSW1", "SA1"), values, strict=True)
-    ]
-    frame = pl.DataFrame(rows, schema=COVARIATE_SCHEMA, orient="row")
-    store.write_frame("electricity", FrameKind.COVARIATES, frame)
-
-
 def test_the_row_written_last_stays(store):
-    write_covariates(store, 300.0, 310.0)
-    write_covariates(store, 301.0, 310.0)
-    write_covariates(store, 299.0, 309.0, day=16)
-    stored = store.read_frame("electricity", FrameKind.COVARIATES)
+    kind = FrameKind.COVARIATES
+    for day, value in ((15, 300.0), (15, 301.0), (16, 299.0)):
+        known = datetime(2020, 1, day + 1, tzinfo=UTC)
+        row = ("max_temp_k", date(2020, 1, day), value, known, "archive:test")
+        rows = pl.DataFrame([("NSW1", *row), ("SA1", *row)], schema=COVARIATE_SCHEMA, orient="row")
+        store.write_frame("electricity", kind, rows)
+
+    stored = store.read_frame("electricity", kind)
     assert stored.height == 4
     assert stored.filter(entity="NSW1")["value"].to_list() == [301.0, 299.0]

@@ -28,11 +28,13 @@ def workspace(tmp_path):
 
 @pytest.fixture
 def batches(monkeypatch):
-    """The texts of every call of the encoder."""
+    """The texts of every call of the encoder, which a text ``stop`` ends."""
     given = []
 
     class Recording(HashingEncoder):
         def encode(self, texts):
+            if "stop" in texts:
+                raise KeyboardInterrupt
             given.append(list(texts))
             return super().encode(texts)
 
@@ -58,8 +60,7 @@ def test_an_article_that_is_not_stored_is_named(workspace):
 
 
 def test_a_training_reads_its_pool(workspace):
-    windows = small.windows("train", 1)
-    folder = write_news(workspace, "hashing", windows, log=LOG)
+    folder = write_news(workspace, "hashing", small.windows("train", 1), log=LOG)
     assert folder == workspace.layout.news_pool("electricity")
     assert set(NewsPool.read(folder).articles["article_id"]) == set(small.article_ids())
     without = WindowSet(small.windows("train", 1, news=False), dataset="electricity")
@@ -81,8 +82,7 @@ def test_titles_of_no_window_are_not_embedded(workspace, batches):
 
     for frame in (vary("now", "Australia", 0), vary("old", "Australia", 800)):
         workspace.news_store().upsert_articles(frame)
-    counts = embed_nameable(workspace, "hashing", log=LOG)
-    assert astuple(counts) == (18, 6, 6)
+    assert astuple(embed_nameable(workspace, "hashing", log=LOG)) == (18, 6, 6)
     assert {title for batch in batches for title in batch} == {f"now{t}" for t in small.TITLES}
     assert embed_nameable(workspace, "hashing", log=LOG).newly_embedded == 0
 
@@ -95,19 +95,9 @@ def test_titles_of_one_length_are_embedded_together(tmp_path, batches, monkeypat
     assert embed_titles(store, ["c"], LOG) == 0 and len(batches) == 2
 
 
-def test_a_stopped_run_keeps_its_batches(tmp_path, monkeypatch):
-    class Stopped(BaseException):
-        pass
-
-    class Stopping(HashingEncoder):
-        def encode(self, texts):
-            if "c" in texts:
-                raise Stopped
-            return super().encode(texts)
-
+def test_a_stopped_run_keeps_its_batches(tmp_path, batches, monkeypatch):
     monkeypatch.setattr("compevo_pipeline.work.embedded_news.TITLES_PER_BATCH", 1)
-    monkeypatch.setattr(encoders, "load_encoder", lambda name: Stopping())
     store = EmbeddingStore(tmp_path, "hashing")
-    with pytest.raises(Stopped):
-        embed_titles(store, ["aaa", "bb", "c"], LOG)
-    assert store.find_missing(["aaa", "bb", "c"]) == ["c"]
+    with pytest.raises(KeyboardInterrupt):
+        embed_titles(store, ["longest", "longer", "stop"], LOG)
+    assert store.find_missing(["longest", "longer", "stop"]) == ["stop"]

@@ -32,6 +32,13 @@ from tests.support.store_workers import series
 from tests.support.window_samples import make_published
 
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
+PRESENT = datetime(2020, 2, 2, tzinfo=UTC)
+FILE = "archive:aemo/PRICE_AND_DEMAND_202001_NSW1.csv"
+ABSENT = SourceAbsent("no file aemo/* under the archive")
+OPERATIONAL = "electricity-operational"
+PRODUCT = "aemo_operational_demand"
+FIRST_HOUR = datetime(2026, 7, 19, 1)  # noqa: DTZ001 - NEM time
+ISSUED = FIRST_HOUR.replace(hour=18)
 
 
 @pytest.fixture
@@ -50,8 +57,7 @@ def article(number, seen="20260318T031500Z", **changes):
 
 
 def test_a_mistyped_year_leaves_a_store_empty(workspace):
-    late = series().with_columns(pl.col("start_utc").dt.offset_by("45y"))
-    files = [raw("a.csv", "x", "aemo")]
+    files, late = [raw("a.csv", "x", "aemo")], move(series(), "45y")
     with pytest.raises(SchemaDrift, match="2026-04-01"):
         ingest(workspace, FrameKind.SERIES, files, lambda _: late, "electricity")
     with pytest.raises(DataError, match="compevo fit"):
@@ -95,13 +101,7 @@ def test_a_gap_is_refused_unless_accepted(workspace):
     feed = replace(aemo, read_files=lambda *_: iter([file]))
     with pytest.raises(SchemaDrift, match="tolerate_gaps"):
         ingest_feed(workspace, feed, "electricity", log=LOG)
-    counts = ingest_feed(workspace, feed.accept_gaps(), "electricity", log=LOG)
-
-    assert counts["new"] == 4
-
-
-PRESENT = datetime(2020, 2, 2, tzinfo=UTC)
-FILE = "archive:aemo/PRICE_AND_DEMAND_202001_NSW1.csv"
+    assert ingest_feed(workspace, feed.accept_gaps(), "electricity", log=LOG)["new"] == 4
 
 
 def demand(values=(7000.0, 7100.0), **columns):
@@ -109,25 +109,23 @@ def demand(values=(7000.0, 7100.0), **columns):
     return series(values=values, source=FILE).with_columns(**changed)
 
 
+def move(frame, by):
+    return frame.with_columns(pl.col("start_utc").dt.offset_by(by))
+
+
 LATE = {"fetched_at": PRESENT + timedelta(days=60)}
+FRAMES = {
+    "kilowatts": (demand(values=(7_000_000.0, 7_100_000.0)), "2 .*MW"),
+    "another unit": (demand(unit="kW"), "2 .*MW"),
+    "negative count": (demand(variable="rooftop_mw", values=(-1.0, 1.0)), "1 .*0 to inf"),
+    "off the grid": (move(demand(), "7m"), "2 .*0:30:00"),
+    "ordinary": (demand(values=(2000.0, None, -20.0), series_id="AEMO/TOTALDEMAND/SA1"), None),
+    "future without a value": (move(demand(values=(None, None)), "1y"), None),
+    "fetched by a clock that is ahead": (move(demand(**LATE), "60d"), None),
+}
 
 
-@pytest.mark.parametrize(
-    ("frame", "problem"),
-    [
-        (demand(values=(7_000_000.0, 7_100_000.0)), "2 .*MW"),
-        (demand(unit="kW"), "2 .*MW"),
-        (demand(variable="rooftop_mw", values=(-1.0, 1.0)), "1 .*0 to inf"),
-        (demand().with_columns(pl.col("start_utc").dt.offset_by("7m")), "2 .*0:30:00"),
-        (demand(values=(2000.0, None, -20.0), series_id="AEMO/TOTALDEMAND/SA1"), None),
-        (demand(values=(None, None)).with_columns(pl.col("start_utc").dt.offset_by("1y")), None),
-        (demand(**LATE).with_columns(pl.col("start_utc").dt.offset_by("60d")), None),
-    ],
-    ids=[
-        *("kilowatts", "another unit", "negative count", "off the grid", "ordinary"),
-        *("future without a value", "fetched by a clock that is ahead"),
-    ],
-)
+@pytest.mark.parametrize(("frame", "problem"), FRAMES.values(), ids=FRAMES)
 def test_only_an_impossible_row_is_refused(frame, problem):
     refused = pytest.raises(SchemaDrift, match=f"^{FILE}: {problem}") if problem else nullcontext()
     with refused:
@@ -169,9 +167,6 @@ def read_values(home):
     return list(open_home(home, "archive").series_store().read("electricity")["value"])
 
 
-ABSENT = SourceAbsent("no file aemo/* under the archive")
-
-
 @pytest.mark.parametrize(("error", "is_optional"), [(ABSENT, False), (SchemaDrift("cut"), True)])
 def test_an_absent_or_optional_feed_is_left_out(tmp_path, caplog, error, is_optional):
     caplog.set_level(logging.WARNING)
@@ -211,11 +206,6 @@ def test_live_feeds_are_read_before_one_fails(tmp_path):
     with pytest.raises(SourceTransient):
         ingest_all(tmp_path, *feeds, mode=Mode.LIVE)
     assert read_values(tmp_path) == [7000.0, 7100.0]
-
-
-OPERATIONAL = "electricity-operational"
-PRODUCT = "aemo_operational_demand"
-FIRST_HOUR = datetime(2026, 7, 19, 1)  # noqa: DTZ001 - NEM time
 
 
 @pytest.fixture
@@ -290,9 +280,6 @@ def test_a_killed_backfill_goes_on_by_batch(replay, live, monkeypatch):
     assert len(asked) == len(set(asked))
 
 
-ISSUED = FIRST_HOUR.replace(hour=18)
-
-
 def read_published(home):
     return home.workspace.series_store().read_frame(OPERATIONAL, FrameKind.PUBLISHED)
 
@@ -304,8 +291,7 @@ def test_a_forecast_far_off_waits_for_correction(replay, live):
     nemweb.serve_folder(replay, nemweb.FORECAST, [good, bad])
     assert ingest_live(live)["rejected"] == 1
     assert read_published(live)["available_at"].n_unique() == 1
-    entry = live.ledger.get(PRODUCT, bad[0])
-    assert entry.state is EntryState.FAILED
+    assert live.ledger.get(PRODUCT, bad[0]).state is EntryState.FAILED
 
     # The next tick takes the corrected file, and the actuals were never in danger.
     nemweb.serve_folder(replay, nemweb.FORECAST, [good, nemweb.forecast(ISSUED)])

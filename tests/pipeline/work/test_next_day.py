@@ -25,17 +25,7 @@ from compevo_pipeline.storage.news_store import NewsStore
 from compevo_pipeline.storage.series_store import SeriesStore
 from compevo_pipeline.work import next_day
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.next_day import (
-    KnownTo,
-    NewsRule,
-    Origin,
-    StaleNews,
-    StoredFrames,
-    check_inputs,
-    forecast_day,
-    refuse_implausible,
-    renew_state,
-)
+from compevo_pipeline.work.next_day import KnownTo, Origin, StaleNews, StoredFrames
 from compevo_pipeline.work.stored_windows import cut_windows, find_current_windows, write_windows
 from tests.support import operational
 from tests.support import population as small
@@ -63,7 +53,7 @@ def fresh(layout, tmp_path):
 
 def issue(layout, day=DAY):
     workspace = operational.open_workspace(layout)
-    return forecast_day(workspace, DATASET, day, KnownTo.ISSUE_TIME, log=LOG)
+    return next_day.forecast_day(workspace, DATASET, day, KnownTo.ISSUE_TIME, log=LOG)
 
 
 def read_frames(layout):
@@ -94,7 +84,6 @@ def test_a_forecast_is_sealed_with_its_inputs(layout, monkeypatch):
         "article": small.news_pool().articles["available_at"].max().isoformat(),
     }
 
-    # Without any inference.
     monkeypatch.setattr(next_day, "CompEvoForecaster", None)
     again = issue(layout)
     assert (again.is_new, again.notes) == (False, ())
@@ -102,7 +91,6 @@ def test_a_forecast_is_sealed_with_its_inputs(layout, monkeypatch):
 
 
 def test_a_crowding_site_is_told(fresh):
-    """150 headlines of the evening before: a quarter of the places, a note, or none at all."""
     seen = ORIGIN - timedelta(hours=9)
     titles = [f"heat{n} wave{n} black{n} out{n} in Sydney" for n in range(150)]
     false = make_articles([seen] * 150, titles).with_columns(domain=pl.lit("strangers.example"))
@@ -162,7 +150,6 @@ def test_revised_data_leave_the_record(fresh):
     first = issue(fresh)
     store = SeriesStore(fresh.root)
     before = store.read(DATASET)
-    # A value of yesterday is corrected.
     at = ORIGIN - timedelta(hours=12)
     revised = pl.when(pl.col("start_utc") == at).then(1.0).otherwise("value")
     store.write(DATASET, before.with_columns(value=revised))
@@ -194,7 +181,6 @@ def test_stored_windows_are_as_if_cut(fresh):
 
 
 def test_observed_errors_come_from_the_series(layout):
-    # The deployment has no windows folder at all.
     assert not layout.windows(DATASET).exists()
     windows = read_frames(layout).build_later_windows()
     days = {view.calendar.target_date for view in windows.views()}
@@ -205,7 +191,6 @@ def test_observed_errors_come_from_the_series(layout):
 def test_a_day_without_publication_is_refused(fresh):
     store = SeriesStore(fresh.root)
     published = store.read_frame(DATASET, FrameKind.PUBLISHED)
-    # One half-hour of the day is missing; the day before is whole.
     cut = published.filter(pl.col("start_utc") != from_nem(2026, 2, 23, 5))
     store.write_frame(DATASET, FrameKind.PUBLISHED, cut, replace=True)
     with pytest.raises(DataError, match=r"published.*NSW1"):
@@ -247,14 +232,14 @@ def test_a_hot_day_is_sealed(layout, level, published, is_sealed):
     views = [replace(view, published=given)]
 
     with nullcontext() if is_sealed else pytest.raises(DataError):
-        refuse_implausible(replace(forecast, rows=flat), views, grids, rules)
+        next_day.refuse_implausible(replace(forecast, rows=flat), views, grids, rules)
 
 
 def test_one_cause_is_said_once():
     left_out = {"NSW1": "no value since May", "SA1": "too short", "VIC1": "no value since May"}
     built = BuiltViews(views=(), left_out=left_out)
     frames = SimpleNamespace(build_views=lambda _: built)
-    missing = check_inputs(frames, ISSUED, None).missing
+    missing = next_day.check_inputs(frames, ISSUED, None).missing
     assert missing == ("NSW1, VIC1: no value since May", "SA1: too short")
 
 
@@ -268,7 +253,8 @@ def test_old_news_warn_or_refuse(layout, hours, action, missing, warnings):
     at = pl.lit(available).dt.cast_time_unit("us")
     articles = small.news_pool().articles.with_columns(available_at=at)
 
-    inputs = check_inputs(replace(frames, articles=articles), ISSUED, NewsRule(action=action))
+    rule = next_day.NewsRule(action=action)
+    inputs = next_day.check_inputs(replace(frames, articles=articles), ISSUED, rule)
     assert (len(inputs.missing), len(inputs.warnings)) == (missing, warnings)
     assert all("73" in text and "72" in text for text in (*inputs.missing, *inputs.warnings))
 
@@ -291,7 +277,7 @@ def test_a_numeric_model_opens_no_news(tmp_path, monkeypatch):
     assert (found.is_new, found.notes) == (True, ())
     assert found.forecast.facts["newest"]["article"] is None
     assert (issue(layout).is_new, issue(layout).notes) == (False, ())
-    renew_state(workspace, DATASET, DAY, log=LOG)
+    next_day.renew_state(workspace, DATASET, DAY, log=LOG)
 
     # Kept states are known by their windows; the articles of stored windows do not count.
     frames = StoredFrames.read(workspace, ELECTRICITY_OPERATIONAL, reads_news=False)

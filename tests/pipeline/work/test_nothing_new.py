@@ -105,7 +105,6 @@ def test_windows_before_a_change_stay(tmp_path, monkeypatch, change):
     init = WindowView.__init__
     with patch.object(WindowView, "__init__", autospec=True, side_effect=init) as read:
         cut_windows(workspace, dataset)
-    # Each stored window is read once and stays as it is.
     assert built == [] and read.call_count == len(windows)
 
     first_changed = datetime(2026, 2, 1, tzinfo=UTC)

@@ -26,7 +26,19 @@ from tests.support.commands import invoke
 from tests.support.live import LOG
 from tests.support.nemweb import price_file, usual
 from tests.support.population import windows
+from tests.support.trees import read_tree
 from tests.support.window_samples import flip_a_bit
+
+LOSSES = {
+    "a series": (REPORTS, lambda layout: next(layout.series.glob("*/*NSW1-*.parquet")).unlink()),
+    "the series": (REPORTS, lambda layout: shutil.rmtree(layout.series / REPORTS.dataset)),
+    "the forecasts": (REPORTS, lambda layout: shutil.rmtree(layout.tables / REPORTS.dataset)),
+    "the news": (NEWS, lambda layout: layout.news_database.unlink()),
+}
+ROTTEN = ("series/**/*.parquet", "tables/*/published/*", "tables/*/step_covariates/*")
+FLIPS = [pytest.param(seed, marks=pytest.mark.slow if seed >= 1 else ()) for seed in range(40)]
+NOW = datetime(2026, 7, 21, tzinfo=UTC)
+OUTSIDE = ("home/../../x", "home/a/../../../x", "home//{}/x", "../x", "x", "home", "home/\0")
 
 
 @pytest.fixture
@@ -41,14 +53,6 @@ def assert_stored(home, world, before):
         assert rows.sort(rows.columns).equals(before[kind].sort(rows.columns))
 
 
-LOSSES = {
-    "a series": (REPORTS, lambda layout: next(layout.series.glob("*/*NSW1-*.parquet")).unlink()),
-    "the series": (REPORTS, lambda layout: shutil.rmtree(layout.series / REPORTS.dataset)),
-    "the forecasts": (REPORTS, lambda layout: shutil.rmtree(layout.tables / REPORTS.dataset)),
-    "the news": (NEWS, lambda layout: layout.news_database.unlink()),
-}
-
-
 @pytest.mark.parametrize(("world", "lose"), LOSSES.values(), ids=LOSSES)
 def test_lost_rows_come_back_from_raw_files(open_known, world, lose):
     home = open_known(world)
@@ -58,10 +62,6 @@ def test_lost_rows_come_back_from_raw_files(open_known, world, lose):
     world.deliver(home, [])
     assert_stored(home, world, before)
     assert mend_store(home.workspace, world.dataset, log=LOG) == {}
-
-
-ROTTEN = ("series/**/*.parquet", "tables/*/published/*", "tables/*/step_covariates/*")
-FLIPS = [pytest.param(seed, marks=pytest.mark.slow if seed >= 1 else ()) for seed in range(40)]
 
 
 @pytest.mark.parametrize("pattern", ROTTEN)
@@ -140,34 +140,24 @@ def test_what_waits_is_accepted_by_a_command(open_known):
     assert changes["kind"].unique().to_list() == ["changed"]
 
 
-NOW = datetime(2026, 7, 21, tzinfo=UTC)
-
-
 def read_all(home, dagster):
     with closing(sqlite3.connect(dagster / "storage" / "runs.db")) as database:
         runs = database.execute("SELECT * FROM runs").fetchall()
-    files = {
-        path.relative_to(home.home).as_posix(): path.read_bytes()
-        for path in sorted(home.home.rglob("*"))
-        if path.is_file()
-        and path.suffix not in (".lock", ".duckdb", ".sqlite")
-        and path.name != ".lock"
-        and "locks" not in path.parts
-    }
+    stored = REPORTS.read(home) | NEWS.read(home)
+    tree = read_tree(home.home)
     return {
         "entries": home.ledger.list_entries(),
         "rows": home.workspace.receipts().find(f"rows {REPORTS.dataset}", ""),
-        "stored": {
-            kind: rows.to_dicts() for kind, rows in (REPORTS.read(home) | NEWS.read(home)).items()
-        },
+        "stored": {kind: rows.to_dicts() for kind, rows in stored.items()},
         "runs": runs,
-        "files": files,
+        "files": {
+            name: tree[name][0] for name in tree if not name.endswith((".duckdb", ".sqlite"))
+        },
     }
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A home with reports, news and a run's files, made once."""
     home = REPORTS.open(tmp_path_factory.mktemp("made"))
     REPORTS.deliver(home, REPORTS.known[-8:])
     NEWS.deliver(home, NEWS.known)
@@ -212,10 +202,8 @@ def test_a_restored_home_is_equal(home, dagster, tmp_path):
     shutil.rmtree(dagster / "storage")
 
     assert backup.restore(tmp_path / "copy", home.home, dagster) == count
-    after = read_all(home, dagster)
-    assert after == before | {"runs": [("a",), ("b",)]}
+    assert read_all(home, dagster) == before | {"runs": [("a",), ("b",)]}
     assert verify_manifest(model)["hash"] == sealed
-    # And a refresh finds nothing to do.
     assert REPORTS.deliver(home, [])["files"] == 0
 
 
@@ -260,9 +248,6 @@ def test_a_copy_with_a_torn_list_is_refused(home, dagster, tmp_path):
         with pytest.raises(DataError, match="another copy"):
             backup.restore(tmp_path / "copy", tmp_path / "a", tmp_path / "b")
     assert not (tmp_path / "a").exists()
-
-
-OUTSIDE = ("home/../../x", "home/a/../../../x", "home//{}/x", "../x", "x", "home", "home/\0")
 
 
 @pytest.mark.parametrize("name", [*OUTSIDE, "home/link/x", "home/loop/x"])

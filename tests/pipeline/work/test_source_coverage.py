@@ -20,21 +20,9 @@ from compevo_pipeline.defs.assets.sources import backfill_job, build_months_asse
 from compevo_pipeline.sources.bitinfocharts import METRICS
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
-from compevo_pipeline.work.ingest import (
-    DATA_VERSION_TAG,
-    WHAT_IS_NEW,
-    hash_series,
-)
-from compevo_pipeline.work.source_coverage import (
-    NEWS,
-    backfill,
-    choose_feeds,
-    find_month,
-    find_stored_months,
-    list_parts,
-    measure_coverage,
-    pivot_months,
-)
+from compevo_pipeline.work import source_coverage as coverage
+from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series
+from compevo_pipeline.work.source_coverage import NEWS
 from tests.pipeline.sources import test_bitinfocharts as charts
 from tests.pipeline.sources import test_exchange as rates
 from tests.pipeline.sources.gdelt import test_live as gdelt
@@ -44,6 +32,7 @@ from tests.support.commands import invoke
 from tests.support.deployment import QUIET, open_home
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
+from tests.support.trees import read_tree
 from tests.support.weather import ENDPOINT, answer, asked_run
 from tests.support.window_samples import (
     DAY,
@@ -55,6 +44,12 @@ from tests.support.window_samples import (
 
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
 FIRST = from_nem(2026, 2, 27)
+DATASET = "electricity-operational"
+WEATHER = next(feed for feed in default_feeds()[DATASET] if feed.is_optional)
+SINCE, UNTIL = datetime(2025, 4, 29, tzinfo=UTC), datetime(2025, 5, 3, tzinfo=UTC)
+NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
+MARCH = datetime(2026, 3, 9, tzinfo=UTC)
+N_RUNS = 4
 
 
 @pytest.fixture
@@ -77,11 +72,13 @@ def store_demand(workspace, source):
     workspace.series_store().write("electricity-operational", pl.concat([frame, second]))
 
 
-# A live source is expected until today.
-@pytest.mark.parametrize(("mode", "days"), [("archive", 4), ("live", 10)])
-def test_values_are_counted_by_the_markets_clock(workspace, mode, days):
+@pytest.mark.parametrize(
+    ("mode", "days", "months"),
+    [("archive", 4, {}), ("live", 10, {"2026-02": True, "2026-03": False})],
+)
+def test_values_are_counted_by_the_markets_clock(workspace, mode, days, months):
     store_demand(workspace, f"{mode}:aemo/a.csv")
-    counts = measure_coverage(workspace)
+    counts = coverage.measure_coverage(workspace)
     source = "electricity-operational: AEMO/OPERATIONAL_DEMAND"
     february = row(counts, source, "2026-02", "values")
     assert (february["expected"], february["stored"]) == (2 * 2 * 48, 2 * 2 * 48)
@@ -89,15 +86,9 @@ def test_values_are_counted_by_the_markets_clock(workspace, mode, days):
     assert (march["expected"], march["stored"]) == (days * 96, 4 * 96 - 48)
     assert march["absent"] == march["expected"] - march["stored"]
 
-
-@pytest.mark.parametrize(
-    ("mode", "months"), [("archive", {}), ("live", {"2026-02": True, "2026-03": False})]
-)
-def test_a_month_is_whole_by_what_live_sources_bring(workspace, mode, months):
-    # A day of March is missing in one of two series, and nothing has come since the fourth.
-    store_demand(workspace, f"{mode}:aemo/a.csv")
-    assert find_stored_months(workspace, "electricity-operational") == months
-    assert find_stored_months(workspace, "news") == {}
+    # Only a live source makes a month whole: it is expected until today.
+    assert coverage.find_stored_months(workspace, "electricity-operational") == months
+    assert coverage.find_stored_months(workspace, "news") == {}
 
 
 @pytest.mark.parametrize(("holidays", "is_whole"), [(3, True), (4, False)])
@@ -106,19 +97,17 @@ def test_a_month_of_rates_may_have_holidays(workspace, holidays, is_whole):
     frame = make_series([1.0] * 31, first=datetime(2026, 1, 1, tzinfo=UTC), step=DAY, **named)
     frame = frame.filter(pl.col("start_utc").dt.weekday() < 6)
     workspace.series_store().write("exchange", pl.concat([frame[:5], frame[5 + holidays :]]))
-    assert find_stored_months(workspace, "exchange")["2026-01"] is is_whole
+    assert coverage.find_stored_months(workspace, "exchange")["2026-01"] is is_whole
 
 
 def test_forecasts_and_news_are_counted_by_day(workspace):
-    rows = [
-        ("NSW1", FIRST + i * DAY, 1.0, FIRST, 0.5, "archive:aemo_day/x.json") for i in (0, 1, 4)
-    ]
+    rows = [("NSW1", FIRST + i * DAY, 1.0, FIRST, 0.5, "archive:aemo_day/x") for i in (0, 1, 4)]
     frame = pl.DataFrame(rows, schema=PUBLISHED_SCHEMA, orient="row")
     workspace.series_store().write_frame("electricity-operational", FrameKind.PUBLISHED, frame)
     articles = make_articles([NOON - 3 * DAY, NOON - 3 * DAY + timedelta(hours=1), NOON - 5 * DAY])
     workspace.news_store().upsert_articles(articles.with_columns(source=pl.lit("live:gdelt/x")))
 
-    counts = measure_coverage(workspace)
+    counts = coverage.measure_coverage(workspace)
     forecasts = row(counts, "electricity-operational: aemo_day (published)", "2026-03", "days")
     assert (forecasts["expected"], forecasts["stored"]) == (3, 1)
     news = row(counts, "news: gdelt", "2026-03", "days")
@@ -126,41 +115,30 @@ def test_forecasts_and_news_are_counted_by_day(workspace):
 
 
 def test_only_the_last_months_are_shown(workspace):
-    assert measure_coverage(workspace).height == 0
-    assert pivot_months(measure_coverage(workspace), 3).height == 0
+    assert coverage.measure_coverage(workspace).height == 0
+    assert coverage.pivot_months(coverage.measure_coverage(workspace), 3).height == 0
     store_demand(workspace, "archive:aemo/a.csv")
-    counts = measure_coverage(workspace)
-    assert pivot_months(counts, 1).columns[2:] == ["2026-03"]
-    assert pivot_months(counts, 9).columns[2:] == ["2026-03", "2026-02"]
+    counts = coverage.measure_coverage(workspace)
+    assert coverage.pivot_months(counts, 1).columns[2:] == ["2026-03"]
+    assert coverage.pivot_months(counts, 9).columns[2:] == ["2026-03", "2026-02"]
 
 
-@pytest.mark.parametrize(
-    ("name", "month"),
-    [
-        ("PRICE_AND_DEMAND_202603_NSW1.csv", "2026-03"),
-        ("PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607190030_20260719000007.zip", "2026-07"),
-        ("20260301001500.gkg.csv.zip", "2026-03"),
-        ("eurofxref-hist.zip", ""),
-        ("202613_1.csv", ""),
-    ],
-)
-def test_a_files_name_has_its_month(name, month):
-    assert find_month(name) == month
-
-
-DATASET = "electricity-operational"
-WEATHER = next(feed for feed in default_feeds()[DATASET] if feed.is_optional)
-SINCE, UNTIL = datetime(2025, 4, 29, tzinfo=UTC), datetime(2025, 5, 3, tzinfo=UTC)
-NOW = datetime(2026, 7, 20, 7, 30, tzinfo=UTC)
-MARCH = datetime(2026, 3, 9, tzinfo=UTC)
-N_RUNS = 4
+def test_a_files_name_has_its_month():
+    months = {
+        "PRICE_AND_DEMAND_202603_NSW1.csv": "2026-03",
+        "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607190030_20260719000007.zip": "2026-07",
+        "20260301001500.gkg.csv.zip": "2026-03",
+        "eurofxref-hist.zip": "",
+        "202613_1.csv": "",
+    }
+    assert {name: coverage.find_month(name) for name in months} == months
 
 
 def fetch(home, *, dataset=DATASET, feeds=(WEATHER,), now=NOW, **changes):
     workspace = open_home(home, "live", now=now)
     span = {"since": SINCE, "until": UNTIL} | changes
     log = logging.getLogger("backfill")
-    return workspace, backfill(workspace, dataset, feeds, log=log, **span)
+    return workspace, coverage.backfill(workspace, dataset, feeds, log=log, **span)
 
 
 def count_stored_runs(workspace):
@@ -170,7 +148,7 @@ def count_stored_runs(workspace):
 
 def test_a_span_is_read_by_month():
     def moments(feed, since, until):
-        parts = list_parts([feed], since, until)
+        parts = coverage.list_parts([feed], since, until)
         return [(f"{part.since:%m-%d %H}", f"{part.until:%m-%d %H}") for part in parts]
 
     months = [("04-29 00", "05-01 00"), ("05-01 00", "06-01 00"), ("06-01 00", "06-03 00")]
@@ -181,7 +159,7 @@ def test_a_span_is_read_by_month():
     assert whole == {"bitinfocharts", "exchange", "exchange-rba"}
     december, february = datetime(2025, 12, 31, 6, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
     assert moments(WEATHER, december, february) == [("12-31 06", "01-01 00")]
-    assert list_parts([replace(WEATHER, is_whole=True)], UNTIL, SINCE) == []
+    assert coverage.list_parts([replace(WEATHER, is_whole=True)], UNTIL, SINCE) == []
 
 
 def test_a_month_is_stored_before_the_next(replay, tmp_path, caplog, monkeypatch):
@@ -195,7 +173,6 @@ def test_a_month_is_stored_before_the_next(replay, tmp_path, caplog, monkeypatch
     told = [record.message for record in caplog.records if "/2 " in record.message]
     assert ["about 1m00s left" in line for line in told] == [False, True]
 
-    # Nothing is missing: nothing is asked for.
     fetch(tmp_path)
     assert len(replay.seen) == N_RUNS
 
@@ -230,7 +207,7 @@ def test_a_failed_backfill_asks_for_the_rest(replay, tmp_path):
 def test_a_backfill_without_span_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="archive"):
         workspace = open_home(tmp_path, "archive")
-        backfill(workspace, DATASET, [WEATHER], since=SINCE, log=logging.root)
+        coverage.backfill(workspace, DATASET, [WEATHER], since=SINCE, log=logging.root)
     with pytest.raises(ConfigError, match="2025-05-03"):
         fetch(tmp_path, since=UNTIL, until=SINCE)
 
@@ -238,14 +215,14 @@ def test_a_backfill_without_span_is_refused(tmp_path):
 def test_feeds_without_an_endpoint_are_refused():
     feeds = {DATASET: (WEATHER, replace(WEATHER, name="table", fetch_live=None))}
 
-    assert choose_feeds(feeds, DATASET, None) == [WEATHER]
-    assert choose_feeds(feeds, DATASET, ["weather-forecast"]) == [WEATHER]
+    assert coverage.choose_feeds(feeds, DATASET, None) == [WEATHER]
+    assert coverage.choose_feeds(feeds, DATASET, ["weather-forecast"]) == [WEATHER]
     with pytest.raises(ConfigError, match=r"'wether'.*electricity-operational"):
-        choose_feeds(feeds, "wether", None)
+        coverage.choose_feeds(feeds, "wether", None)
     with pytest.raises(ConfigError, match="weather-forecast"):
-        choose_feeds(feeds, DATASET, ["table"])
+        coverage.choose_feeds(feeds, DATASET, ["table"])
     with pytest.raises(ConfigError, match="none"):
-        choose_feeds({"news": ()}, "news", None)
+        coverage.choose_feeds({"news": ()}, "news", None)
 
 
 def test_the_job_says_that_series_changed(replay, tmp_path):
@@ -261,27 +238,21 @@ def test_the_job_says_that_series_changed(replay, tmp_path):
     assert len(replay.seen) == 1
 
     # The version is that of what is stored, so that windows are stale after it.
-    workspace = open_home(tmp_path, "live")
-    assert event.tags[DATA_VERSION_TAG] == hash_series(workspace, DATASET)
+    assert event.tags[DATA_VERSION_TAG] == hash_series(open_home(tmp_path, "live"), DATASET)
 
 
 def test_missing_months_are_fetched_by_one_run(replay, tmp_path):
     replay.serve({ENDPOINT: answer})
     workspace = open_home(tmp_path, "live", now=NOW)
-    months = make_months(workspace.registry[DATASET].spec)
-    asset = build_months_asset(DATASET, months)
+    asset = build_months_asset(DATASET, make_months(workspace.registry[DATASET].spec))
     first, last = "2025-06-01", "2025-07-01"
+    span = {"start": first, "end": last}
+    ops = {asset.op.name: {"config": {"feeds": ["weather-forecast"]}}}
     result = dg.materialize(
         [asset],
         resources={"workspace": workspace},
-        tags={
-            "dagster/asset_partition_range_start": first,
-            "dagster/asset_partition_range_end": last,
-        },
-        run_config={
-            "loggers": QUIET,
-            "ops": {asset.op.name: {"config": {"feeds": ["weather-forecast"]}}},
-        },
+        tags={f"dagster/asset_partition_range_{end}": month for end, month in span.items()},
+        run_config={"loggers": QUIET, "ops": ops},
     )
     made = result.asset_materializations_for_node(asset.op.name)
     assert [(one.asset_key, one.partition) for one in made] == [
@@ -360,9 +331,8 @@ CASES = {
 
 def stored_files(home):
     """What is stored, without the bytes as they came and the ledger."""
-    root = home.workspace.layout.root
-    paths = (path for path in root.rglob("*") if path.is_file() and "raw" not in path.parts)
-    return {path.relative_to(root): path.read_bytes() for path in paths if path.name != ".lock"}
+    tree = read_tree(home.workspace.layout.root)
+    return {name: content for name, (content, _) in tree.items() if not name.startswith("raw/")}
 
 
 def test_every_live_feed_has_a_case():
@@ -376,8 +346,7 @@ def test_a_second_refresh_writes_no_row(replay, tmp_path, dataset):
     serve(replay)
     archive = tmp_path / "archive"
     archive.mkdir()
-    account = {"pems_user": pems.USER, "pems_password": pems.PASSWORD}
-    home = LiveHome(tmp_path / "home", now, {"archive": archive} | account)
+    home = LiveHome(tmp_path / "home", now, {"archive": archive} | pems.ACCOUNT)
 
     first = home.ingest(dataset, span=span)
     assert all(counts["files"] > 0 for counts in first.values())

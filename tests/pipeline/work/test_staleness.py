@@ -15,6 +15,7 @@ from tests.support.deployment import deploy, open_home, read_materialization
 from tests.support.store_workers import articles
 
 pytestmark = pytest.mark.slow
+MADE = ("series/traffic", "news/articles", "news/embeddings", "windows/traffic")
 
 
 @pytest.fixture
@@ -29,7 +30,6 @@ def deployment(tmp_path):
 
 
 def report(deployment, key):
-    """Store a materialization as a run would."""
     time.sleep(0.002)  # Dagster compares the times of such events
     event = dg.AssetMaterialization(dg.AssetKey(key.split("/")))
     deployment.instance.report_runless_asset_event(event)
@@ -47,10 +47,6 @@ def test_new_windows_mark_their_own_models(deployment):
     assert stale(deployment) == set()
     report(deployment, "windows/traffic")
     assert stale(deployment) == {"models/compevo/traffic", "evaluation/baselines/traffic"}
-
-
-MADE = ("series/traffic", "news/articles", "news/embeddings", "windows/traffic")
-ONE_STEP = timedelta(hours=1)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +76,7 @@ def test_equal_data_leave_windows_fresh(real):
 def test_a_new_value_marks_the_windows(real, workspace):
     store = workspace.series_store()
     newest = store.read("traffic").sort("start_utc").tail(1)
-    store.write("traffic", newest.with_columns(pl.col("start_utc") + ONE_STEP))
+    store.write("traffic", newest.with_columns(pl.col("start_utc") + timedelta(hours=1)))
     real.materialize("series/traffic")
     assert stale(real) == {"windows/traffic"}
     real.materialize("windows/traffic")

@@ -131,8 +131,7 @@ def test_skipped_origins_are_scored_by_neither(deployment, trained):
     asked = {"dataset": "electricity", "config": {"evaluation/test": {"every": 2}}}
     result = deployment.materialize("evaluation/test", **asked, raise_on_error=False)
     assert not result.success
-    said = str(result.failure_data_for_node("evaluation__test__electricity"))
-    assert "settings" in said
+    assert "settings" in str(result.failure_data_for_node("evaluation__test__electricity"))
 
 
 def test_inference_passes_its_blocking_checks(deployment, leakage):
@@ -183,8 +182,7 @@ def test_a_late_article_fails_the_check(deployment, data, monkeypatch):
 
 def test_the_report_says_it_is_synthetic(deployment, trained):
     result = deployment.materialize("report/site")
-    page = (deployment.layout.report / "research.html").read_text()
-    assert "Sample data" in page
+    assert "Sample data" in (deployment.layout.report / "research.html").read_text()
     shown = metadata(result, "report/site")
     assert shown["result_rows"].value > 20 and shown["mode"].value == "sample"
 

@@ -36,8 +36,7 @@ def test_old_runs_go_with_their_events(tmp_path):
         assert [instance.has_run(run) for run in runs] == [False, False, True]
         assert instance.get_latest_materialization_event(made.key) is not None
         assert remove_old_runs(instance, later) == []
-    left = {path.name.split(".")[0] for path in tmp_path.rglob("*")}
-    assert left.isdisjoint(runs[:2])
+    assert {path.name.split(".")[0] for path in tmp_path.rglob("*")}.isdisjoint(runs[:2])
 
 
 @pytest.mark.parametrize("small", ["home", "dagster", ""])

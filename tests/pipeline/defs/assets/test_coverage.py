@@ -28,11 +28,8 @@ def fail(workspace):
 
 
 def materialize(workspace):
-    result = dg.materialize(
-        [coverage, check_coverage],
-        resources={"workspace": workspace},
-        run_config={"loggers": QUIET},
-    )
+    options = {"resources": {"workspace": workspace}, "run_config": {"loggers": QUIET}}
+    result = dg.materialize([coverage, check_coverage], **options)
     (event,) = result.asset_materializations_for_node("sources__coverage")
     (check,) = result.get_asset_check_evaluations()
     return event.metadata, check

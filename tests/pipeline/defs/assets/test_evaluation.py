@@ -52,10 +52,8 @@ def deployment(tmp_path_factory):
 @pytest.fixture(scope="module")
 def by_asset(deployment):
     """Results folder and run folder as the assets leave them."""
-    settings = {
-        "evaluation/baselines": {"every": EVERY, "seeds": SEEDS},
-        "evaluation/test": {"every": EVERY},
-    }
+    every = {"every": EVERY}
+    settings = {"evaluation/baselines": every | {"seeds": SEEDS}, "evaluation/test": every}
     deployment.materialize(*settings, dataset="electricity", config=settings)
     run = RunFolder(deployment.layout.run(RUN))
     return deployment.layout.results, run.panels_file.read_text(), run.predictions_file.read_bytes()

@@ -52,8 +52,7 @@ def test_no_other_job_reads_users_files(deployment):
 
 
 def test_a_broken_declaration_is_a_failing_asset(deployment):
-    key = dg.AssetKey(["broken", "broken"])
-    node = deployment.defs.resolve_asset_graph().get(key)
+    node = deployment.defs.resolve_asset_graph().get(dg.AssetKey(["broken", "broken"]))
     assert "grid is missing" in (node.description or "")
 
     result = deployment.materialize("broken/broken", raise_on_error=False)

@@ -88,8 +88,7 @@ def test_a_launch_must_name_its_day(deployment):
 
 
 def test_days_reach_from_test_to_tomorrow(deployment):
-    spec = load_registry(deployment.home / "datasets")["demand"].spec
-    days = make_target_days(spec)
+    days = make_target_days(load_registry(deployment.home / "datasets")["demand"].spec)
     assert days.get_first_partition_key() == "2024-02-10"
     # 1:00 on 2 March at UTC+14, where tomorrow is the 3rd.
     now = datetime(2024, 3, 1, 11, tzinfo=UTC)

@@ -10,12 +10,7 @@ import pytest
 
 from compevo_core.data.datasets import ELECTRICITY_OPERATIONAL
 from compevo_pipeline.config.settings import Layout
-from compevo_pipeline.defs.asset_checks import (
-    find_due_origin,
-    judge_coverage,
-    judge_drift,
-    judge_next_inputs,
-)
+from compevo_pipeline.defs import asset_checks
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.news_store import NewsStore
@@ -128,11 +123,8 @@ def make_feeds(until):
     day = raw("day.json", until.isoformat(), "made_up", Mode.SAMPLE)
     within = pl.when(pl.col("quantile") == 0.5).then("value").otherwise(pl.lit(600.0))
     published = published.with_columns(within.alias("value"))
-    feed = Feed(
-        name="made-up",
-        read_files=lambda mode, archive, clock: iter([day]),
-        parsers={FrameKind.SERIES: lambda _: known, FrameKind.PUBLISHED: lambda _: published},
-    )
+    parsers = {FrameKind.SERIES: lambda _: known, FrameKind.PUBLISHED: lambda _: published}
+    feed = Feed(name="made-up", read_files=lambda *_: iter([day]), parsers=parsers)
     return {**few_feeds(), operational.DATASET: (feed,)}
 
 
@@ -168,13 +160,9 @@ def test_a_refresh_goes_from_sources_to_report(trained, tmp_path):
 
 
 def test_alarms_say_what_they_saw():
-    days = 60
-    rows = make_rows(
-        {"forecast": [100.0 + i % 3 for i in range(30)] + [400.0 + i % 3 for i in range(30)]}
-        | {"published": [100.0] * days},
-        coverage=[0.5] * days,
-    )
-    drift, coverage = judge_drift(rows), judge_coverage(rows)
+    errors = [level + i % 3 for level in (100.0, 400.0) for i in range(30)]
+    rows = make_rows({"forecast": errors, "published": [100.0] * 60}, coverage=[0.5] * 60)
+    drift, coverage = asset_checks.judge_drift(rows), asset_checks.judge_coverage(rows)
 
     assert not drift.passed and "issue-time" in drift.text
     assert not coverage.passed and "50.0%" in coverage.text
@@ -188,7 +176,7 @@ def test_alarms_say_what_they_saw():
     ],
 )
 def test_the_due_forecast_changes_at_issue_time(now, day, until):
-    origin = find_due_origin(SPEC, now)
+    origin = asset_checks.find_due_origin(SPEC, now)
     assert (origin.day, origin.until) == (day, until)
 
 
@@ -196,14 +184,13 @@ def test_live_inputs_are_judged_by_need(trained, tmp_path):
     shutil.copytree(trained / "sample", tmp_path / "real")
     workspace = open_home(tmp_path, "live")
     now = operational.issue_time(DAYS[0])
-    found = judge_next_inputs(workspace, SPEC, now)
+    found = asset_checks.judge_next_inputs(workspace, SPEC, now)
     # Values and publication are of this very hour; the sample's news are of 2018.
     assert found.numbers["values_age_hours"] == 0.0
     assert found.numbers["publication_age_hours"] == 0.0
     assert not found.passed and "2018" in found.text
 
-    later = judge_next_inputs(workspace, SPEC, now + timedelta(days=1))
-    assert "NSW1" in later.text
-    assert judge_next_inputs(open_home(tmp_path), SPEC, datetime.now(UTC)).passed
+    assert "NSW1" in asset_checks.judge_next_inputs(workspace, SPEC, now + timedelta(days=1)).text
+    assert asset_checks.judge_next_inputs(open_home(tmp_path), SPEC, datetime.now(UTC)).passed
     aside = replace(workspace, mode=Mode.SAMPLE)
-    assert not judge_next_inputs(aside, SPEC, now).passed
+    assert not asset_checks.judge_next_inputs(aside, SPEC, now).passed

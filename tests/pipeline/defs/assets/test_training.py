@@ -46,7 +46,6 @@ def home(tmp_path_factory, sample_home):
 
 
 def materialize(home, launcher):
-    """Materializes the model; returns the version of its data and of its code."""
     deployment = deploy(home, launchers=launcher)
     tags = read_materialization(deployment.materialize(MODEL)).tags
     return tags["dagster/data_version"], tags["dagster/code_version"]

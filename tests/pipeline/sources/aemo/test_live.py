@@ -6,13 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from compevo_core.errors import (
-    SchemaDrift,
-    SourceAbsent,
-    SourceBlocked,
-    SourceRejected,
-    SourceTransient,
-)
+from compevo_core import errors
 from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo import parse_operational
 from compevo_pipeline.sources.aemo import source as aemo
@@ -31,7 +25,15 @@ def fetch_all(home, fetch=aemo_live.fetch_operational, **kwargs):
     return files
 
 
+REPORT = aemo_live.ACTUAL_REPORT
 fetch_prices = functools.partial(fetch_all, fetch=aemo_live.fetch_price_and_demand)
+
+
+def serve_week(replay, date, halves, part="Archive"):
+    week = f"{REPORT}_{date}.zip"
+    files = {f"{part}/{ACTUAL}/": nemweb.listing(ACTUAL, [week])}
+    files[f"CURRENT/{ACTUAL}/{week}"] = Answer(body=nemweb.pack(*halves))
+    replay.serve({(HOST, f"/Reports/{path}"): answer for path, answer in files.items()})
 
 
 def test_a_forecast_just_out_is_fetched(replay, tmp_path):
@@ -42,24 +44,18 @@ def test_a_forecast_just_out_is_fetched(replay, tmp_path):
 
 
 def test_a_file_left_behind_hides_no_gap(replay, tmp_path):
-    left_behind, missing = (nemweb.actual(DAY - timedelta(days=days)) for days in (13, 8))
-    week = f"{aemo_live.ACTUAL_REPORT}_20260705.zip"
+    left_behind, *missing = (nemweb.actual(DAY - timedelta(days=days)) for days in (13, 8, 9))
     nemweb.serve_folder(replay, ACTUAL, [left_behind, nemweb.actual(DAY)])
-    replay.serve({(HOST, f"/Reports/Archive/{ACTUAL}/"): nemweb.listing(ACTUAL, [week])})
-    packed = Answer(body=nemweb.pack(missing, nemweb.actual(DAY - timedelta(days=9))))
-    replay.serve({(HOST, f"/Reports/CURRENT/{ACTUAL}/{week}"): packed})
+    serve_week(replay, "20260705", missing)
     assert aemo.parse_all(fetch_all(tmp_path)).height == 3 * 5
 
 
 @pytest.mark.parametrize("part", ["Archive", "ARCHIVE"])
 def test_older_files_come_from_weekly_zips(replay, tmp_path, part):
     halves = [nemweb.actual(DAY - timedelta(days=8, minutes=30 * step)) for step in range(4)]
-    week = (f"{aemo_live.ACTUAL_REPORT}_20260705.zip", nemweb.pack(*halves))
     nemweb.serve_folder(replay, ACTUAL, [nemweb.actual(DAY)])
-    replay.serve({(HOST, f"/Reports/{part}/{ACTUAL}/"): nemweb.listing(ACTUAL, [week[0]])})
-    replay.serve({(HOST, f"/Reports/CURRENT/{ACTUAL}/{week[0]}"): Answer(body=week[1])})
-    files = fetch_all(tmp_path)
-    assert aemo.parse_all(files).height == 5 * 5
+    serve_week(replay, "20260705", halves, part)
+    assert aemo.parse_all(fetch_all(tmp_path)).height == 5 * 5
 
     # The half-hours of the week were fetched with it: they are not asked for on their own.
     nemweb.serve_folder(replay, ACTUAL, [*halves, nemweb.actual(DAY)])
@@ -69,22 +65,19 @@ def test_older_files_come_from_weekly_zips(replay, tmp_path, part):
 def test_older_actuals_come_from_mmsdm(replay, tmp_path):
     nemweb.serve_folder(replay, ACTUAL, [nemweb.actual(DAY)])
     name = "PUBLIC_ARCHIVE%2523DEMANDOPERATIONALACTUAL%2523FILE01%2523202501010000.zip"
-    folder = (
-        "/Data_Archive/Wholesale_Electricity/MMSDM/2025/MMSDM_2025_01/"
-        "MMSDM_Historical_Data_SQLLoader/DATA/"
-    )
+    month = "/Data_Archive/Wholesale_Electricity/MMSDM/2025/MMSDM_2025_01/"
+    folder = f"{month}MMSDM_Historical_Data_SQLLoader/DATA/"
     inner = nemweb.actual(datetime(2025, 1, 5))[1]  # noqa: DTZ001 - NEM time
     ((_, table),) = nemweb.unzip_all(inner)
-    body = nemweb.pack(("PUBLIC_ARCHIVE#DEMANDOPERATIONALACTUAL#FILE01#202501010000.CSV", table))
+    body = nemweb.pack((name.replace("%2523", "#").replace(".zip", ".CSV"), table))
     page = f'<pre><A HREF="{folder}{name}">{name}</A></pre>'
     replay.serve({(HOST, folder): Answer(body=page.encode(), kind="text/html")})
     replay.serve({(HOST, f"{folder}{name}"): Answer(body=body)})
     span = {"since": datetime(2025, 1, 4, tzinfo=UTC), "until": datetime(2025, 1, 8, tzinfo=UTC)}
     files = fetch_all(tmp_path, **span)
 
-    assert parse_operational.parse_operational(files[0])["start_utc"].unique().to_list() == [
-        datetime(2025, 1, 4, 13, 30, tzinfo=UTC)
-    ]
+    starts = parse_operational.parse_operational(files[0])["start_utc"]
+    assert set(starts) == {datetime(2025, 1, 4, 13, 30, tzinfo=UTC)}
     # A backfill that resumes requests nothing that it has.
     asked = len(replay.seen)
     assert fetch_all(tmp_path, **span) == []
@@ -92,16 +85,11 @@ def test_older_actuals_come_from_mmsdm(replay, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("folder", "fault"),
-    [
-        (FORECAST, Answer(status=404)),
-        (ROOFTOP, Answer(status=403)),
-        (FORECAST, Answer(status=500)),
-        (ROOFTOP, Answer(body=b"<html>x")),
-    ],
+    ("folder", "status"), [(FORECAST, 404), (ROOFTOP, 403), (FORECAST, 500), (ROOFTOP, 200)]
 )
-def test_a_missing_forecast_costs_only_itself(replay, tmp_path, caplog, folder, fault):
+def test_a_missing_forecast_costs_only_itself(replay, tmp_path, caplog, folder, status):
     nemweb.serve_day(replay, count=4)
+    fault = Answer(status=status, body=b"<html>x")
     replay.serve({(HOST, f"/Reports/{part}/{folder}/"): fault for part in ("Current", "CURRENT")})
     with caplog.at_level(logging.WARNING):
         files = fetch_all(tmp_path)
@@ -110,7 +98,7 @@ def test_a_missing_forecast_costs_only_itself(replay, tmp_path, caplog, folder, 
     assert "left out" in caplog.text
 
 
-REPORT = aemo_live.ACTUAL_REPORT
+NO_DAYS = [f"{REPORT}_00010101.zip", f"{REPORT}_99991231.zip"]
 NO_ADDRESS = f'<a href="https://[/{REPORT}_202607190030.zip">'.encode()
 OTHER_HOST = f'<a href="https://files.example/{REPORT}_202607190030.zip">'.encode()
 
@@ -118,15 +106,15 @@ OTHER_HOST = f'<a href="https://files.example/{REPORT}_202607190030.zip">'.encod
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (Answer(status=403), SourceBlocked),
-        (Answer(status=503), SourceTransient),
-        (Answer(body=b"<html>maintenance</html>", kind="text/html"), SourceAbsent),
-        (nemweb.listing(ACTUAL, []), SourceAbsent),
-        (nemweb.listing(ACTUAL, ["PUBLIC_DEMAND_RENAMED_202607190030.zip"]), SchemaDrift),
-        (nemweb.listing(ACTUAL, [f"{REPORT}_LATEST.zip"]), SchemaDrift),
-        (nemweb.listing(ACTUAL, [f"{REPORT}_00010101.zip", f"{REPORT}_99991231.zip"]), SchemaDrift),
-        (Answer(body=NO_ADDRESS, kind="text/html"), SourceRejected),
-        (Answer(body=OTHER_HOST, kind="text/html"), SourceRejected),
+        (Answer(status=403), errors.SourceBlocked),
+        (Answer(status=503), errors.SourceTransient),
+        (Answer(body=b"<html>maintenance</html>", kind="text/html"), errors.SourceAbsent),
+        (nemweb.listing(ACTUAL, []), errors.SourceAbsent),
+        (nemweb.listing(ACTUAL, ["PUBLIC_DEMAND_RENAMED_202607190030.zip"]), errors.SchemaDrift),
+        (nemweb.listing(ACTUAL, [f"{REPORT}_LATEST.zip"]), errors.SchemaDrift),
+        (nemweb.listing(ACTUAL, NO_DAYS), errors.SchemaDrift),
+        (Answer(body=NO_ADDRESS, kind="text/html"), errors.SourceRejected),
+        (Answer(body=OTHER_HOST, kind="text/html"), errors.SourceRejected),
     ],
 )
 def test_without_actuals_forecasts_are_kept(replay, tmp_path, fault, error):
@@ -155,9 +143,9 @@ def test_a_broken_half_hour_is_fetched_again(replay, tmp_path, is_empty):
 
 def test_a_host_down_is_not_asked_on(replay, tmp_path):
     nemweb.serve_day(replay, count=48)
-    for name, _ in [nemweb.actual(DAY + timedelta(minutes=30 * (k + 1))) for k in range(48)]:
-        replay.serve({(HOST, f"/Reports/CURRENT/{ACTUAL}/{name}"): Answer(status=500)})
-    with pytest.raises(SourceTransient):
+    files = [key for key in replay.answers if f"CURRENT/{ACTUAL}/PUBLIC" in key[1]]
+    replay.serve(dict.fromkeys(files, Answer(status=500)))
+    with pytest.raises(errors.SourceTransient):
         fetch_all(tmp_path)
     # Three files, each tried three times.
     assert sum("ACTUAL" in path and path.endswith(".zip") for path in replay.paths()) == 9
@@ -180,10 +168,8 @@ def test_a_backfill_asks_for_months_once(replay, tmp_path):
     assert len(fetch_prices(tmp_path, **span)) == 4
     assert fetch_prices(tmp_path, **span) == []
     assert len(replay.seen) == 5
-    entry = open_live(tmp_path).ledger.get(
-        "aemo_price_and_demand", "PRICE_AND_DEMAND_200412_TAS1.csv"
-    )
-    assert entry.state is EntryState.ABSENT
+    ledger, name = open_live(tmp_path).ledger, "PRICE_AND_DEMAND_200412_TAS1.csv"
+    assert ledger.get("aemo_price_and_demand", name).state is EntryState.ABSENT
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
@@ -210,12 +196,9 @@ def test_a_backfill_completes_a_grown_month(replay, tmp_path, is_stored):
 def test_a_first_run_takes_whole_weeks(replay, tmp_path, monkeypatch):
     monkeypatch.setattr(aemo_live, "MANY_FILES", 3)
     halves = [nemweb.actual(DAY - timedelta(minutes=30 * step)) for step in range(6)]
-    week = f"{aemo_live.ACTUAL_REPORT}_20260712.zip"
     nemweb.serve_folder(replay, ACTUAL, halves)
-    replay.serve({(HOST, f"/Reports/Archive/{ACTUAL}/"): nemweb.listing(ACTUAL, [week])})
-    packed = Answer(body=nemweb.pack(*halves[1:]))
-    replay.serve({(HOST, f"/Reports/CURRENT/{ACTUAL}/{week}"): packed})
+    serve_week(replay, "20260712", halves[1:])
 
     assert aemo.parse_all(fetch_all(tmp_path)).height == 6 * 5
     asked = [path.rsplit("/", 1)[-1] for path in replay.paths() if path.endswith(".zip")]
-    assert asked == [week, halves[0][0]]
+    assert asked == [f"{REPORT}_20260712.zip", halves[0][0]]

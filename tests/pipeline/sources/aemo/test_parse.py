@@ -23,14 +23,26 @@ from tests.support.sources import clock, raw
 COLLECTED = (
     "datetime,load_act\n2016-01-01 00:00:00,1.0\n2016-01-01 00:30:00,2.0\n2016-01-01 01:00:00,3.0\n"
 )
+COLLECTION = raw("sa.csv", COLLECTED, "aemo_totaldemand_half_hourly")
 PRICE = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\nSA1,2016/01/01 00:30:00,2.04,5,TRADE\n"
+MADE = datetime(2026, 7, 18, 17, 1, 4)  # noqa: DTZ001 - NEM time, the instant of CREATED
+INDEX = "I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND"
+NAME = "PUBLIC_HISTDEMAND_20190101_0000000302837680.csv"
+DISPATCH = "PUBLIC_DVD_DISPATCHREGIONSUM_201912010000.CSV"
+DISPATCH_INDEX = "I,DISPATCH,REGIONSUM,4,SETTLEMENTDATE,RUNNO,REGIONID,INTERVENTION,TOTALDEMAND,NEW"
+HEADER = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE"
+MONTH = "PRICE_AND_DEMAND_202001_VIC1.csv"
+HALF_HOURS = [("2020/01/01 00:30:00", "5000.1", "-20"), ("2020/01/01 01:00:00", "4900", "31.25")]
+CREATED = datetime(2026, 7, 18, 7, 1, 4, tzinfo=UTC)
+ACTUAL_NAME = f"{ACTUAL_REPORT}_202607190030_20260719003001.CSV"
+FORECAST_NAME = f"{FORECAST_REPORT}_202607181730_20260718170104.CSV"
+ROOFTOP_NAME = f"{ROOFTOP_REPORT}_20260718170000_0000000528134281.CSV"
+DOCUMENT_NAME = "2026-02-19.json"
+START = datetime(2026, 2, 18, 14, 0, tzinfo=UTC)
 
 
 def test_aemos_file_wins_over_a_collection():
-    raws = [
-        raw("sa.csv", COLLECTED, "aemo_totaldemand_half_hourly"),
-        raw("p.csv", PRICE, "aemo_price_and_demand"),
-    ]
+    raws = [COLLECTION, raw("p.csv", PRICE, "aemo_price_and_demand")]
     frame = aemo.parse_all(raws)
 
     assert frame.equals(aemo.parse_all(raws[::-1]))
@@ -45,10 +57,7 @@ def test_a_value_wins_over_a_null():
     partial = (
         f'C,x\n{index}\nD,DISPATCH,REGIONSUM,4,2016/01/01 00:05:00,SA1,0,9\nC,"END OF REPORT",9\n'
     )
-    raws = [
-        raw("PUBLIC_DVD_DISPATCHREGIONSUM.CSV", partial, "aemo_mmsdm"),
-        raw("sa.csv", COLLECTED, "aemo_totaldemand_half_hourly"),
-    ]
+    raws = [raw("PUBLIC_DVD_DISPATCHREGIONSUM.CSV", partial, "aemo_mmsdm"), COLLECTION]
 
     assert aemo.parse_all(raws)["value"].to_list() == [1.0, 2.0, 3.0]
 
@@ -76,11 +85,6 @@ def test_a_missing_product_costs_itself(tmp_path, caplog):
     assert "aemo_histdemand/PUBLIC_HISTDEMAND_*" in said
 
 
-MADE = datetime(2026, 7, 18, 17, 1, 4)  # noqa: DTZ001 - NEM time, the instant of CREATED
-INDEX = "I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND"
-NAME = "PUBLIC_HISTDEMAND_20190101_0000000302837680.csv"
-
-
 def day(date="2019/01/01"):
     return [
         f'D,DEMAND,HISTORIC,1,{region},"{date} 00:00:00",{period},{1000 * index + period}'
@@ -106,12 +110,6 @@ def test_the_day_at_fault_is_named():
     assert validate_series(tolerated).height == 239
 
 
-DISPATCH = "PUBLIC_DVD_DISPATCHREGIONSUM_201912010000.CSV"
-DISPATCH_INDEX = (
-    "I,DISPATCH,REGIONSUM,4,SETTLEMENTDATE,RUNNO,REGIONID,INTERVENTION,TOTALDEMAND,NEWCOLUMN"
-)
-
-
 def dispatch(*records):
     lines = [f"D,DISPATCH,REGIONSUM,4,{record}," for record in records]
     # A sample of a file, with the count of the whole one.
@@ -130,36 +128,23 @@ def test_doubled_dispatch_rows_count_once():
 def test_trading_rows_are_half_hours_already():
     index = "I,TRADING,REGIONSUM,4,SETTLEMENTDATE,RUNNO,REGIONID,PERIODID,TOTALDEMAND"
     content = report(["D,TRADING,REGIONSUM,4,2019/12/03 17:00:00,1,NSW1,34,8402.62"], index=index)
-    found = parse_tables.parse_mmsdm(
-        raw("PUBLIC_DVD_TRADINGREGIONSUM_201912010000.CSV", content, "aemo_mmsdm")
-    )
-    assert found.select("start_utc", "value").rows() == [
-        (datetime(2019, 12, 3, 6, 30, tzinfo=UTC), 8402.62)
-    ]
-
-
-HEADER = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE"
-MONTH = "PRICE_AND_DEMAND_202001_VIC1.csv"
+    name = "PUBLIC_DVD_TRADINGREGIONSUM_201912010000.CSV"
+    found = parse_tables.parse_mmsdm(raw(name, content, "aemo_mmsdm"))
+    row = (datetime(2019, 12, 3, 6, 30, tzinfo=UTC), 8402.62)
+    assert found.select("start_utc", "value").rows() == [row]
 
 
 def rows(*cells, quote="", region="VIC1"):
-    return [
-        f"{region},{quote}{stamp}{quote},{demand},{price},TRADE" for stamp, demand, price in cells
-    ]
+    return [f"{region},{quote}{at}{quote},{demand},{price},TRADE" for at, demand, price in cells]
 
 
 def parse_month(lines, *, end="\n", **options):
-    content = "".join(line + end for line in [HEADER, *lines])
-    return validate_series(
-        parse_tables.parse_price(raw(MONTH, content, "aemo_price_and_demand"), **options)
-    )
+    file = raw(MONTH, "".join(line + end for line in [HEADER, *lines]), "aemo_price_and_demand")
+    return validate_series(parse_tables.parse_price(file, **options))
 
 
 def demand(frame):
     return frame.filter(pl.col("variable") == "demand_mw").sort("start_utc")
-
-
-HALF_HOURS = [("2020/01/01 00:30:00", "5000.1", "-20"), ("2020/01/01 01:00:00", "4900", "31.25")]
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
@@ -170,9 +155,8 @@ def test_an_interval_end_becomes_its_start_in_utc(quote, end, seconds):
     frame = parse_month(rows(*cells, quote=quote), end=end)
     found = demand(frame)
 
-    assert found["start_utc"].to_list() == [
-        datetime(2019, 12, 31, 14, 0, tzinfo=UTC), datetime(2019, 12, 31, 14, 30, tzinfo=UTC)
-    ]  # fmt: skip
+    starts = [datetime(2019, 12, 31, 14, minute, tzinfo=UTC) for minute in (0, 30)]
+    assert found["start_utc"].to_list() == starts
     assert found["value"].to_list() == [5000.1, 4900.0]
     prices = frame.filter(pl.col("series_id") == "AEMO/RRP/VIC1")
     assert prices["value"].to_list() == [-20.0, 31.25]
@@ -204,12 +188,6 @@ def test_a_missing_row_is_an_error():
         parse_month(rows(*cells))
     found = demand(parse_month(rows(*cells), tolerate_gaps=True))
     assert found["value"].to_list() == [None, pytest.approx(108.5)]
-
-
-CREATED = datetime(2026, 7, 18, 7, 1, 4, tzinfo=UTC)
-ACTUAL_NAME = f"{ACTUAL_REPORT}_202607190030_20260719003001.CSV"
-FORECAST_NAME = f"{FORECAST_REPORT}_202607181730_20260718170104.CSV"
-ROOFTOP_NAME = f"{ROOFTOP_REPORT}_20260718170000_0000000528134281.CSV"
 
 
 def actual(*rows):
@@ -248,11 +226,10 @@ def wrap(name, content):
 def test_a_reissued_value_is_the_last():
     late = ("2026/07/19 00:30:00", 8300, "2026/07/19 00:35:00")
     early = ("2026/07/19 00:30:00", 8239, "2026/07/19 00:30:01")
+    last = ("AEMO/OPERATIONAL_DEMAND/NSW1", datetime(2026, 7, 18, 14, 0, tzinfo=UTC), 8300.0)
     for rows in ([late, early], [early, late]):
         found = parse_operational.parse_operational(wrap(ACTUAL_NAME, actual(*rows)))
-        assert found.select("series_id", "start_utc", "value").rows() == [
-            ("AEMO/OPERATIONAL_DEMAND/NSW1", datetime(2026, 7, 18, 14, 0, tzinfo=UTC), 8300.0)
-        ]
+        assert found.select("series_id", "start_utc", "value").rows() == [last]
 
 
 def test_a_forecast_is_known_from_its_creation():
@@ -270,11 +247,8 @@ def test_a_forecast_is_known_from_its_creation():
 
 
 def test_two_days_ahead_are_kept():
-    rows = [
-        ("2026/07/20 17:00:00", "3", "2", "1"),
-        ("2026/07/20 17:30:00", "", "2", "1"),
-        ("2026/07/20 18:00:00", "3", "2", "1"),
-    ]
+    highs = {"17:00": "3", "17:30": "", "18:00": "3"}
+    rows = [(f"2026/07/20 {at}:00", high, "2", "1") for at, high in highs.items()]
     found = parse_operational.parse_published(wrap(FORECAST_NAME, forecast(*rows)))
     last = datetime(2026, 7, 20, 7, tzinfo=UTC)
     starts = [last - timedelta(minutes=30), last]
@@ -284,9 +258,8 @@ def test_two_days_ahead_are_kept():
 
 
 def test_rooftop_solar_is_a_covariate():
-    found = parse_operational.parse_step_covariates(
-        wrap(ROOFTOP_NAME.lower(), rooftop("2026/07/19 12:30:00", "3334.102"))
-    )
+    file = wrap(ROOFTOP_NAME.lower(), rooftop("2026/07/19 12:30:00", "3334.102"))
+    found = parse_operational.parse_step_covariates(file)
     assert found.select("entity", "name", "start_utc", "value", "available_at").rows() == [
         ("NSW1", "rooftop_pv_mw", datetime(2026, 7, 19, 2, tzinfo=UTC), 3334.102, CREATED)
     ]
@@ -303,8 +276,7 @@ def test_files_together_are_read_as_alone():
         wrap(f"{FORECAST_REPORT}_{n}.CSV", forecast((end, "3", "2", "1"), created=created))
         for n, created in enumerate([MADE, MADE.replace(hour=18)])
     ]
-    solar = wrap(ROOFTOP_NAME, rooftop(end, "5"))
-    raws = [early, *issues, late, solar]
+    raws = [early, *issues, late, wrap(ROOFTOP_NAME, rooftop(end, "5"))]
     for parse in (
         parse_operational.parse_operational,
         parse_operational.parse_published,
@@ -336,13 +308,10 @@ def archive(tmp_path):
     (folder / "index.html").write_text("<html>")
 
     (tmp_path / "aemo_histdemand").mkdir()
-    name = "PUBLIC_HISTDEMAND_20190101_0000000302837680"
-    (tmp_path / "aemo_histdemand" / f"{name}.zip").write_bytes(
-        pack((f"{name}.CSV", report(day("2019/01/01"))))
-    )
-    (tmp_path / "aemo_histdemand" / f"{name.replace('0101', '0102')}.csv").write_text(
-        report(day("2019/01/02"))
-    )
+    name = "aemo_histdemand/PUBLIC_HISTDEMAND_2019010{}_0000000302837680"
+    packed = pack(("PUBLIC_HISTDEMAND_20190101_0000000302837680.CSV", report(day("2019/01/01"))))
+    (tmp_path / f"{name.format(1)}.zip").write_bytes(packed)
+    (tmp_path / f"{name.format(2)}.csv").write_text(report(day("2019/01/02")))
     return tmp_path
 
 
@@ -355,7 +324,6 @@ def test_the_publishers_files_are_read_as_downloaded(archive, caplog):
     assert series.filter(pl.col("series_id").str.contains("HISTDEMAND")).height == 2 * 5 * 48
     assert aemo.parse_published(raws).height == 3
 
-    # Missing products affect only what needs them.
     assert "aemo_price_and_demand" in caplog.text and "aemo_mmsdm_samples" in caplog.text
     assert next(file.url for file in raws if file.name == ACTUAL_NAME) == (
         f"file:aemo_operational_demand/{ACTUAL_NAME[:-4]}.zip!{ACTUAL_NAME}"
@@ -374,10 +342,6 @@ def test_each_report_may_be_missing(archive):
         list(aemo.read_operational_files(Mode.ARCHIVE, archive=archive, clock=clock))
 
 
-DOCUMENT_NAME = "2026-02-19.json"
-START = datetime(2026, 2, 18, 14, 0, tzinfo=UTC)
-
-
 def make_document():
     """Return the day of the fuzz, in which every value is a hundred and its step."""
     day = json.loads((FILES / DOCUMENT_NAME).read_bytes())
@@ -388,12 +352,8 @@ def make_document():
     return day
 
 
-def make_raw(content):
-    return raw(
-        DOCUMENT_NAME,
-        content if isinstance(content, str) else json.dumps(content),
-        "aemo_operational_demand",
-    )
+def make_raw(document):
+    return wrap(DOCUMENT_NAME, json.dumps(document))
 
 
 def test_a_day_was_published_at_seventeen():
@@ -408,7 +368,6 @@ def test_a_null_actual_is_missing_and_not_zero():
     day = make_document()
     day["regions"]["VIC1"]["demand"]["actual"][3] = None
     frame = validate_series(parse_operational.parse_operational(make_raw(day)))
-    row = frame.filter(
-        series_id="AEMO/OPERATIONAL_DEMAND/VIC1", start_utc=START + timedelta(minutes=90)
-    )
+    at = {"start_utc": START + timedelta(minutes=90)}
+    row = frame.filter(series_id="AEMO/OPERATIONAL_DEMAND/VIC1", **at)
     assert row.select("value", "flag").rows() == [(None, "missing")]

@@ -2,19 +2,14 @@
 
 import errno
 import gzip
+import re
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import trustme
 
-from compevo_core.errors import (
-    SchemaDrift,
-    SourceAbsent,
-    SourceBlocked,
-    SourceRejected,
-    SourceTransient,
-)
+from compevo_core import errors
 from compevo_pipeline.errors import MAX_RETRY_AFTER_S, SHORT_RETRIES, Throttled, TooSlow, get_policy
 from compevo_pipeline.sources.common import http
 from compevo_pipeline.sources.common.base import Mode
@@ -23,15 +18,20 @@ from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from tests.support import nemweb
 from tests.support.replay import Answer, open_live
+from tests.support.trees import read_tree
 
 HOST = "nemweb.com.au"
 CSV = b"a,b\n1,2\n"
 PAGE = b"<!DOCTYPE html><title>hello</title>"
 CAPTCHA = b"<html><head><title>Just a moment...</title></head></html>"
-LOGIN = b"<html><head><title>Login</title></head></html>"
 ZIP = nemweb.pack(("x.csv", CSV * 50))
 IN_AN_HOUR = datetime(2026, 7, 20, 8, tzinfo=UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
 CAP = 4096
+UNLISTED = (
+    *("http://nemweb.com.au/x", "https://example.org/x", "https://nemweb.com.au.example.org/x"),
+    *("https://me:secret@nemweb.com.au/x", "https://nemweb.com.au:8443/x", "https://[::1/x"),
+    *("https://127.0.0.1/x", "file:///etc/passwd", "nemweb.com.au/x", ""),
+)
 
 
 def html(body, status=200):
@@ -46,13 +46,10 @@ def encoded(body, **kwargs):
     return Answer(body=body, headers={"Content-Encoding": "gzip"}, **kwargs)
 
 
-STATUSES = {
-    SourceRejected: (300, 400, 405),
-    SourceBlocked: (401, 403, 451),
-    SourceAbsent: (404, 410),
-    SourceTransient: (408, 500, 520),
-    Throttled: (429,),
-}
+def list_statuses(*statuses):
+    return {f"{status}": Answer(status=status, body=b"no") for status in statuses}
+
+
 PAUSES = {
     "for-an-hour": "3600",
     "until-a-date": IN_AN_HOUR,
@@ -69,106 +66,95 @@ FORBIDDEN_TARGETS = {
     "in-a-circle": "/file.csv",
 }
 FAULTS = {
-    **{
-        f"{status}": (Answer(status=status, body=b"no"), error)
-        for error, statuses in STATUSES.items()
-        for status in statuses
+    errors.SourceRejected: {
+        **list_statuses(300, 400, 405),
+        **{f"redirect-{name}": moved(target) for name, target in FORBIDDEN_TARGETS.items()},
+        "redirect-without-target": Answer(status=302, kind=""),
+        "206-a-part": Answer(status=206, body=CSV),
+        "304-to-a-request-without-conditions": Answer(status=304, kind=""),
+        "two-lengths": Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 3, 4\r\n\r\nabc"),
+        "bomb-in-the-encoding": encoded(gzip.compress(b"0" * 20 * CAP)),
+        "too-large": Answer(body=b"x" * (CAP + 1)),
+        "too-large-in-chunks": Answer(body=b"x" * (CAP + 1), is_chunked=True),
+        "too-large-without-length": Answer(body=b"x" * (CAP + 1), has_length=False),
     },
-    **{
-        f"429-{name}": (Answer(status=429, headers={"Retry-After": pause}), Throttled)
-        for name, pause in PAUSES.items()
+    errors.SourceBlocked: {
+        **list_statuses(401, 403, 451),
+        "403-with-a-page": html(PAGE, 403),
+        **{f"captcha-with-{status}": html(CAPTCHA, status) for status in (200, 429, 503)},
+        "login-page": html(b"<html><head><title>Login</title></head></html>"),
     },
-    **{
-        f"redirect-{name}": (moved(target), SourceRejected)
-        for name, target in FORBIDDEN_TARGETS.items()
+    errors.SourceAbsent: {**list_statuses(404, 410), "404-with-a-page": html(PAGE, 404)},
+    errors.SourceTransient: {
+        **list_statuses(408, 500, 520),
+        "502-with-a-page": html(PAGE, 502),
+        "500-without-a-byte": Answer(status=500),
+        "204": Answer(status=204, kind=""),
+        "empty-body": Answer(),
+        "empty-body-without-length": Answer(has_length=False),
+        "white-space": Answer(body=b" \r\n\t", kind="text/csv"),
+        "cut-body": Answer(body=CSV, send_bytes=3),
+        "cut-chunks": Answer(body=CSV, send_bytes=3, is_chunked=True),
+        "nothing-of-the-body": Answer(body=CSV, send_bytes=0),
+        "reset": Answer(is_reset=True),
+        "no-http": Answer(raw=b"SSH-2.0-OpenSSH_9.9\r\n\r\n"),
+        "endless-headers": Answer(raw=b"HTTP/1.1 200 OK\r\n" + b"X: 1\r\n" * 300 + b"\r\n"),
+        "a-header-of-a-megabyte": Answer(
+            raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2**20 + b"\r\n\r\n"
+        ),
+        "damaged-encoding": encoded(b"\x1f\x8bnot gzip at all"),
     },
-    "403-with-a-page": (html(PAGE, 403), SourceBlocked),
-    "404-with-a-page": (html(PAGE, 404), SourceAbsent),
-    "502-with-a-page": (html(PAGE, 502), SourceTransient),
-    "500-without-a-byte": (Answer(status=500), SourceTransient),
-    "204": (Answer(status=204, kind=""), SourceTransient),
-    "206-a-part": (Answer(status=206, body=CSV), SourceRejected),
-    "304-to-a-request-without-conditions": (Answer(status=304, kind=""), SourceRejected),
-    "empty-body": (Answer(), SourceTransient),
-    "empty-body-without-length": (Answer(has_length=False), SourceTransient),
-    "white-space": (Answer(body=b" \r\n\t", kind="text/csv"), SourceTransient),
-    "page-as-csv": (Answer(body=PAGE, kind="text/csv"), SchemaDrift),
-    "page-as-html": (html(b"<p>maintenance"), SchemaDrift),
-    "page-in-capitals-after-a-byte-order-mark": (
-        Answer(body=b"\xef\xbb\xbf  <HTML><BODY>", kind="text/csv"),
-        SchemaDrift,
-    ),
-    "captcha-with-200": (html(CAPTCHA), SourceBlocked),
-    "captcha-with-503": (html(CAPTCHA, 503), SourceBlocked),
-    "captcha-with-429": (html(CAPTCHA, 429), SourceBlocked),
-    "login-page": (html(LOGIN), SourceBlocked),
-    "cut-body": (Answer(body=CSV, send_bytes=3), SourceTransient),
-    "cut-chunks": (Answer(body=CSV, send_bytes=3, is_chunked=True), SourceTransient),
-    "nothing-of-the-body": (Answer(body=CSV, send_bytes=0), SourceTransient),
-    "reset": (Answer(is_reset=True), SourceTransient),
-    "no-http": (Answer(raw=b"SSH-2.0-OpenSSH_9.9\r\n\r\n"), SourceTransient),
-    "endless-headers": (
-        Answer(raw=b"HTTP/1.1 200 OK\r\n" + b"X: 1\r\n" * 300 + b"\r\n"),
-        SourceTransient,
-    ),
-    "a-header-of-a-megabyte": (
-        Answer(raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2**20 + b"\r\n\r\n"),
-        SourceTransient,
-    ),
-    "two-lengths": (
-        Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 3, 4\r\n\r\nabc"),
-        SourceRejected,
-    ),
-    "503-for-an-hour": (Answer(status=503, headers={"Retry-After": "3600"}), Throttled),
-    "redirect-without-target": (Answer(status=302, kind=""), SourceRejected),
-    "damaged-encoding": (encoded(b"\x1f\x8bnot gzip at all"), SourceTransient),
-    "bomb-in-the-encoding": (encoded(gzip.compress(b"0" * 20 * CAP)), SourceRejected),
-    "too-large": (Answer(body=b"x" * (CAP + 1)), SourceRejected),
-    "too-large-in-chunks": (Answer(body=b"x" * (CAP + 1), is_chunked=True), SourceRejected),
-    "too-large-without-length": (Answer(body=b"x" * (CAP + 1), has_length=False), SourceRejected),
+    Throttled: {
+        **list_statuses(429),
+        **{
+            f"429-{name}": Answer(status=429, headers={"Retry-After": pause})
+            for name, pause in PAUSES.items()
+        },
+        "503-for-an-hour": Answer(status=503, headers={"Retry-After": "3600"}),
+    },
+    errors.SchemaDrift: {
+        "page-as-csv": Answer(body=PAGE, kind="text/csv"),
+        "page-as-html": html(b"<p>maintenance"),
+        "page-in-capitals-after-a-mark": Answer(
+            body=b"\xef\xbb\xbf  <HTML><BODY>", kind="text/csv"
+        ),
+    },
 }
-"""What the server does -> what it amounts to."""
+"""What the server does, by what it amounts to."""
 
-ARCHIVE_FAULTS = {
-    "page-as-zip": ("x.zip", html(PAGE), SchemaDrift),
-    "text-as-zip": ("x.zip", Answer(body=CSV), SchemaDrift),
-    "zip-without-its-end": ("x.zip", Answer(body=ZIP[:-30], has_length=False), SourceTransient),
-    "text-as-gzip": ("x.gal.json.gz", Answer(body=b'{"a":1}'), SchemaDrift),
-    "zip-as-gzip": ("x.gal.json.gz", Answer(body=ZIP), SchemaDrift),
+CASES = {
+    name: ("file.csv", answer, error)
+    for error, answers in FAULTS.items()
+    for name, answer in answers.items()
+} | {
+    "page-as-zip": ("x.zip", html(PAGE), errors.SchemaDrift),
+    "text-as-zip": ("x.zip", Answer(body=CSV), errors.SchemaDrift),
+    "cut-zip": ("x.zip", Answer(body=ZIP[:-30], has_length=False), errors.SourceTransient),
+    "text-as-gzip": ("x.gal.json.gz", Answer(body=b'{"a":1}'), errors.SchemaDrift),
+    "zip-as-gzip": ("x.gal.json.gz", Answer(body=ZIP), errors.SchemaDrift),
 }
 
 
 def fetch(live, path="file.csv", name="f.csv", **options):
-    """Ask for a file of the host under a name."""
     request = FileRequest(url=f"https://{HOST}/{path}", source="t", name=name, **options)
     return live.client.fetch(request)
 
 
 def kept_files(home):
     """Everything below the home that is neither bookkeeping nor a lock."""
-    return [
-        path.name
-        for path in home.rglob("*")
-        if path.is_file()
-        and not path.name.startswith(("ledger.", ".lock", "replay-ca"))
-        and "locks" not in path.parts
-    ]
+    return [path for path in read_tree(home) if not re.search("ledger|locks/|replay-ca", path)]
 
 
 def test_a_wrong_certificate_is_refused(replay, tmp_path):
     replay.bad_certificates.add(HOST)
-    with pytest.raises(SourceBlocked, match="certificate"):
+    with pytest.raises(errors.SourceBlocked, match="certificate"):
         fetch(open_live(tmp_path))
 
     trustme.CA().cert_pem.write_to_path(tmp_path / "replay-ca.pem")
-    with pytest.raises(SourceBlocked, match="certificate"):
-        open_live(tmp_path).client.fetch(
-            FileRequest(url="https://aemo.com.au/x", source="test", name="x")
-        )
+    request = FileRequest(url="https://aemo.com.au/x", source="test", name="x")
+    with pytest.raises(errors.SourceBlocked, match="certificate"):
+        open_live(tmp_path).client.fetch(request)
     assert replay.seen == []
-
-
-CASES = {name: ("file.csv", *fault) for name, fault in FAULTS.items()} | ARCHIVE_FAULTS
 
 
 @pytest.mark.parametrize(("name", "answer", "error"), CASES.values(), ids=CASES)
@@ -182,27 +168,21 @@ def test_a_fault_of_http_has_its_class(replay, tmp_path, name, answer, error):
     assert kept_files(tmp_path) == []
     entry = live.ledger.get("t", name)
     # Only the source knows whether a missing file is expected.
-    assert (entry is None) if error is SourceAbsent else (entry.state is EntryState.FAILED)
+    assert (entry is None) if error is errors.SourceAbsent else (entry.state is EntryState.FAILED)
     said = str(caught.value)
     assert any(place in said for place in (HOST, "example", "file:", name)) and "secret" not in said
 
     # A short wait is taken in the step; a long one, or a failure for good, ends it at once.
     is_long = getattr(caught.value, "retry_after_s", 0.0) > 0
-    tries = 1 + SHORT_RETRIES if isinstance(caught.value, SourceTransient) and not is_long else 1
-    followed = 5 if answer is FAULTS["redirect-in-a-circle"][0] else 0
+    is_tried = isinstance(caught.value, errors.SourceTransient) and not is_long
+    tries = 1 + SHORT_RETRIES if is_tried else 1
+    followed = 5 if answer is CASES["redirect-in-a-circle"][1] else 0
     assert len(replay.seen) == tries + followed
-
-
-UNLISTED = (
-    *("http://nemweb.com.au/x", "https://example.org/x", "https://nemweb.com.au.example.org/x"),
-    *("https://me:secret@nemweb.com.au/x", "https://nemweb.com.au:8443/x", "https://[::1/x"),
-    *("https://127.0.0.1/x", "file:///etc/passwd", "nemweb.com.au/x", ""),
-)
 
 
 @pytest.mark.parametrize("url", UNLISTED)
 def test_an_unlisted_address_is_never_asked(replay, tmp_path, url):
-    with pytest.raises(SourceRejected) as caught:
+    with pytest.raises(errors.SourceRejected) as caught:
         open_live(tmp_path).client.fetch(FileRequest(url=url, source="test", name="x"))
     assert "secret" not in str(caught.value)
     assert replay.seen == []
@@ -269,7 +249,7 @@ def test_a_dripping_publisher_is_not_asked_again(replay, tmp_path, monkeypatch, 
 
 
 def test_a_pause_is_kept_by_other_processes(replay, tmp_path):
-    replay.serve({(HOST, "/file.csv"): FAULTS["429-for-an-hour"][0]})
+    replay.serve({(HOST, "/file.csv"): CASES["429-for-an-hour"][1]})
     for _ in range(2):
         with pytest.raises(Throttled) as caught:
             fetch(open_live(tmp_path))
@@ -283,15 +263,14 @@ def test_a_failure_leaves_what_was_kept(replay, tmp_path):
     live = open_live(tmp_path, now=datetime(2026, 7, 20, tzinfo=UTC))
     fetch(live)
     live.ledger.confirm()
-    with pytest.raises(SchemaDrift):
+    with pytest.raises(errors.SchemaDrift):
         fetch(live)
     assert (tmp_path / "raw" / "t" / "f.csv").read_bytes() == CSV
     entry = live.ledger.get("t", "f.csv")
     assert (entry.state, entry.tries) == (EntryState.STORED, 1)
     assert "SchemaDrift" in entry.note
 
-    later = open_live(tmp_path, now=live.now + timedelta(days=1))
-    assert fetch(later) is None
+    assert fetch(open_live(tmp_path, now=live.now + timedelta(days=1))) is None
     assert replay.seen[-1].headers["if-none-match"] == '"1"'
 
 
@@ -311,7 +290,7 @@ def test_a_forms_values_are_in_no_message(replay, tmp_path):
     assert client.submit(f"https://{HOST}/login", {"password": "secret"}) == b"<p>Logout"
     assert (replay.seen[0].method, replay.seen[0].body) == ("POST", b"password=secret")
     assert kept_files(tmp_path) == []
-    with pytest.raises(SourceBlocked) as caught:
+    with pytest.raises(errors.SourceBlocked) as caught:
         client.submit(f"https://{HOST}/login", {"password": "secret"})
     assert "secret" not in str(caught.value)
 
@@ -349,11 +328,10 @@ def test_a_final_file_is_requested_once(replay, tmp_path):
 
 def test_an_unchanged_page_is_returned(replay, tmp_path):
     replay.serve({(HOST, "/list/"): Answer(body=PAGE, kind="text/html", etag='"7"')})
+    request = FileRequest(url=f"https://{HOST}/list/", source="test", name="list.html")
     for _ in range(2):
         live = open_live(tmp_path)
-        page = live.client.read_page(
-            FileRequest(url=f"https://{HOST}/list/", source="test", name="list.html")
-        )
+        page = live.client.read_page(request)
         live.ledger.confirm()
         assert page == PAGE
 
@@ -362,7 +340,7 @@ def test_an_unchanged_page_is_returned(replay, tmp_path):
 
 def test_a_challenge_is_no_page():
     answer = http.Answer(status=200, content_type="text/html", head=CAPTCHA, html_expected=True)
-    assert http.classify_answer(answer) is SourceBlocked
+    assert http.classify_answer(answer) is errors.SourceBlocked
 
 
 class Watch:

@@ -8,45 +8,33 @@ import pytest
 
 from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.aemo import names
-from compevo_pipeline.sources.common.tables import (
-    Period,
-    check_periods,
-    expect_month,
-)
+from compevo_pipeline.sources.common.tables import Period, check_periods, expect_month
 from compevo_pipeline.sources.pems import source as pems
 from tests.support.sources import raw
 from tests.support.store_workers import series
 
 FIRST = datetime(2026, 6, 30, 14, tzinfo=UTC)  # midnight of 1 July, NEM time
-
-
-def half_hours(*starts, region="NSW1", file="a.csv"):
-    frame = series(values=tuple(float(k) for k in range(len(starts))), source=raw(file, "").label)
-    return frame.with_columns(
-        pl.Series("start_utc", starts, pl.Datetime("us", "UTC")),
-        pl.lit(f"AEMO/TOTALDEMAND/{region}").alias("series_id"),
-    )
-
-
-def hold(frame, *read_periods, file="a.csv"):
-    return check_periods(frame, [raw(file, "")], lambda _: read_periods)
-
-
-def test_a_share_may_lie_beyond():
-    period = Period(first=FIRST, end=FIRST + timedelta(days=1), most_beyond=0.5)
-    hold(half_hours(FIRST, FIRST + timedelta(days=3)), period)
-    with pytest.raises(SchemaDrift):
-        hold(half_hours(FIRST, FIRST + timedelta(days=3), FIRST + timedelta(days=4)), period)
-
-
-def nem(*moment):
-    return datetime(*moment, tzinfo=ZoneInfo("Australia/Brisbane"))
-
-
 DAY = timedelta(days=1)
 NEWER = "PUBLIC_ARCHIVE%2523DEMANDOPERATIONALACTUAL%2523FILE01%2523202607010000.CSV"
 REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH_202607191730_20260719173007.CSV"
 FORECAST = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH_202607181730_20260718170104.CSV"
+
+
+def test_a_share_may_lie_beyond():
+    period = Period(first=FIRST, end=FIRST + DAY, most_beyond=0.5)
+
+    def check(*days):
+        file, starts = raw("a.csv", ""), [FIRST + day * DAY for day in days]
+        frame = series(values=days, source=file.label).with_columns(start_utc=pl.Series(starts))
+        check_periods(frame, [file], lambda _: [period])
+
+    check(0, 3)
+    with pytest.raises(SchemaDrift):
+        check(0, 3, 4)
+
+
+def nem(*moment):
+    return datetime(*moment, tzinfo=ZoneInfo("Australia/Brisbane"))
 
 
 @pytest.mark.parametrize(
@@ -84,8 +72,7 @@ def test_other_names_state_nothing(name):
 
 def test_pems_periods_follow_the_local_clock():
     (month,) = pems.read_periods(raw("d04_text_station_hour_2026_03.txt.gz", ""))
-    los_angeles = ZoneInfo("America/Los_Angeles")
-    assert month == expect_month(2026, 3, los_angeles)
+    assert month == expect_month(2026, 3, ZoneInfo("America/Los_Angeles"))
     assert month.end - month.first == 31 * DAY - timedelta(hours=1)  # daylight saving begins
     (day,) = pems.read_periods(raw("d04_text_station_5min_2026_03_08.txt.gz", ""))
     assert day.end - day.first == timedelta(hours=23)

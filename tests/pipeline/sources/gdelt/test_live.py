@@ -31,6 +31,16 @@ MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
 HOUR = (MIDNIGHT, MIDNIGHT + timedelta(hours=1))
 STAMP = "%Y%m%d%H%M%S"
 TITLE = "Blackout number {} hits the city of Sydney overnight"
+DOC = ("api.gdeltproject.org", "/api/v2/doc/doc")
+START = datetime(2026, 3, 1, tzinfo=UTC)
+A_DAY = timedelta(days=1)
+ASKED_AT = START + timedelta(days=1, hours=5, minutes=7)
+THROTTLED = (
+    Answer(status=429, body=b"slow down", kind="text/plain"),
+    Answer(status=429, headers={"Retry-After": "0"}, kind="text/plain"),
+    Answer(body=b"Please limit requests to one every 5 seconds", kind="text/html"),
+    Answer(body=b"<!doctype html><p>busy", kind="text/html"),
+)
 
 
 def gal_path(slot, offset):
@@ -250,12 +260,6 @@ def test_hours_without_a_file_are_an_error(home, replay, status):
     assert home.ledger.list_entries("gdelt_bulk") == []
 
 
-DOC = ("api.gdeltproject.org", "/api/v2/doc/doc")
-START = datetime(2026, 3, 1, tzinfo=UTC)
-A_DAY = timedelta(days=1)
-ASKED_AT = START + timedelta(days=1, hours=5, minutes=7)
-
-
 def answer_every(minutes):
     """Answers with one article each so many minutes of the asked span, cut as GDELT does."""
 
@@ -267,11 +271,7 @@ def answer_every(minutes):
         count = int((end - start).total_seconds() // 60)
         moments = [start + timedelta(minutes=minute) for minute in range(0, count, minutes)]
         articles = [
-            article(
-                url=f"https://example.org/{at:{STAMP}}",
-                title=f"Power story of {at:%d %H:%M}",
-                seendate=f"{at:%Y%m%dT%H%M%SZ}",
-            )
+            article(at, url=f"https://example.org/{at:{STAMP}}", title=f"Story of {at:%d %H:%M}")
             for at in moments[: gdelt_live.DOC_CAP]
         ]
         body = json.dumps({"articles": articles} if articles else {})
@@ -342,14 +342,6 @@ def test_an_empty_answer_is_asked_again(tmp_path, replay):
     assert len(replay.seen) == 4
 
 
-THROTTLED = (
-    Answer(status=429, body=b"slow down", kind="text/plain"),
-    Answer(status=429, headers={"Retry-After": "0"}, kind="text/plain"),
-    Answer(body=b"Please limit requests to one every 5 seconds", kind="text/html"),
-    Answer(body=b"<!doctype html><p>busy", kind="text/html"),
-)
-
-
 @pytest.mark.parametrize("answer", THROTTLED)
 def test_a_throttle_without_a_time_pauses_minutes(tmp_path, replay, answer):
     replay.serve({DOC: answer})
@@ -364,8 +356,7 @@ def test_a_throttle_without_a_time_pauses_minutes(tmp_path, replay, answer):
 def test_a_users_own_query_is_asked(tmp_path, replay):
     replay.serve({DOC: answer_every(600)})
     news = NewsKeys(gdelt="strike sourcecountry:FR", lookback_days=1)
-    declaration = declare().model_copy(update={"news": news})
-    feed = make_own_feeds(declaration, tmp_path)[-1]
+    feed = make_own_feeds(declare().model_copy(update={"news": news}), tmp_path)[-1]
     files = list(feed.fetch_live(open_live(tmp_path, now=ASKED_AT)))
     frame = feed.parsers[FrameKind.ARTICLES](files)
     assert {seen.query["query"][0] for seen in replay.seen} == {"strike sourcecountry:FR"}

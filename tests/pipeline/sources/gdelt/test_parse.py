@@ -22,6 +22,15 @@ from tests.support.sources import NOW, clock, raw
 GKG_NAME, GAL_NAME = "20260301001500.gkg.csv.zip", "20260301001600.gal.json.gz"
 TITLE = "<PAGE_TITLE>Rain &amp; wind &#x2013; again</PAGE_TITLE>"
 PUBLISHED = "<PAGE_PRECISEPUBTIMESTAMP>{}</PAGE_PRECISEPUBTIMESTAMP>"
+QUERIES = read_queries()
+HOSTILE = {
+    "a list": {"title": ["a", "list"]},
+    "1 MB": {"title": "a" * 2**20},
+    "an address of a megabyte": {"url": "https://example.org/" + "a" * 2**20},
+    "an address with an escape": {"url": "https://example.org/\x1b[2J"},
+    "a number for an address": {"url": 7},
+    "no time": {"seendate": "tomorrow"},
+}
 
 
 def row(number=0, extras=TITLE, date="20260301001500", translation="", url=None):
@@ -51,9 +60,8 @@ def entry(number=0, **changes):
 
 
 def gal(*lines):
-    return gdelt.parse_counted(
-        raw(GAL_NAME, gzip.compress("\n".join(lines).encode()), "gdelt_bulk")
-    )
+    packed = gzip.compress("\n".join(lines).encode())
+    return gdelt.parse_counted(raw(GAL_NAME, packed, "gdelt_bulk"))
 
 
 def test_a_gkg_title_is_unescaped():
@@ -105,12 +113,12 @@ def test_broken_gal_lines_are_repaired_or_counted():
         gal("{broken", entry())
 
 
-def article(**changes):
+def article(seen=datetime(2026, 2, 18, 3, 15, tzinfo=UTC), **changes):
     entry = {
         "url": "https://www.example.org/a?utm_source=x",
         "url_mobile": "",
         "title": "Grid  operator warns",
-        "seendate": "20260218T031500Z",
+        "seendate": f"{seen:%Y%m%dT%H%M%SZ}",
         "socialimage": "",
         "domain": "example.org",
         "language": "English",
@@ -162,10 +170,9 @@ def test_a_file_of_unreadable_records_is_refused():
 
 
 def test_one_address_spelled_twice_is_one_article():
-    frame, report = parse(
-        answer(article(), article(url="http://example.org/a/", seendate="20260218T020000Z"))
-    )
-    assert frame["seen_at"].to_list() == [datetime(2026, 2, 18, 2, tzinfo=UTC)]
+    before = datetime(2026, 2, 18, 2, tzinfo=UTC)
+    frame, report = parse(answer(article(), article(before, url="http://example.org/a/")))
+    assert frame["seen_at"].to_list() == [before]
     assert (report["records"], report["articles"]) == (2, 1)
 
 
@@ -179,16 +186,6 @@ def test_a_stored_poll_keeps_its_time():
     assert frame["fetched_at"].unique().to_list() == [datetime(2026, 3, 10, 6, 20, tzinfo=UTC)]
 
 
-HOSTILE = {
-    "a list": {"title": ["a", "list"]},
-    "1 MB": {"title": "a" * 2**20},
-    "an address of a megabyte": {"url": "https://example.org/" + "a" * 2**20},
-    "an address with an escape": {"url": "https://example.org/\x1b[2J"},
-    "a number for an address": {"url": 7},
-    "no time": {"seendate": "tomorrow"},
-}
-
-
 @pytest.mark.parametrize("fault", HOSTILE.values(), ids=HOSTILE)
 def test_one_bad_article_is_counted(fault):
     good = [article(url=f"https://example.org/{k}") for k in range(12)]
@@ -197,11 +194,8 @@ def test_one_bad_article_is_counted(fault):
 
 
 def test_an_article_in_several_files_is_parsed_once():
-    poll = (
-        '{"articles": [{"url": "https://example.org/a", "title": "Storm nears coast", '
-        '"seendate": "20260301T%s0000Z"}]}'
-    )
-    raws = [raw(f"{hour}.json", poll % hour) for hour in ("05", "03", "04")]
+    polls = {hour: answer(article(seendate=f"20260301T{hour}0000Z")) for hour in ("05", "03", "04")}
+    raws = [raw(f"{hour}.json", poll) for hour, poll in polls.items()]
     frame, report = gdelt.parse_all([*raws, raw("e.json", "{}")])
     assert frame["available_at"].to_list() == [datetime(2026, 3, 1, 3, tzinfo=UTC)]
     assert (report["files"], report["empty answers"], report["records"]) == (4, 1, 3)
@@ -214,17 +208,10 @@ def test_bulk_files_dropped_into_the_archive_are_read(tmp_path):
     (tmp_path / "gdelt_bulk" / "readme.gif").write_bytes(b"x")
     for file in read_sample_files(gdelt.BULK_SOURCE):
         (tmp_path / "gdelt_bulk" / file.name).write_bytes(file.content)
-    raws = [
-        file
-        for file in gdelt.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
-        if file.source == "gdelt_bulk"
-    ]
+    files = gdelt.read_files(Mode.ARCHIVE, archive=tmp_path, clock=clock)
+    bulk = [gdelt.parse_counted(file)[0] for file in files if file.source == "gdelt_bulk"]
 
-    assert len(raws) == 2
-    assert [gdelt.parse_counted(file)[0].height for file in raws] == [10, 9]
-
-
-QUERIES = read_queries()
+    assert [frame.height for frame in bulk] == [10, 9]
 
 
 def headline(title, **changes):
@@ -256,8 +243,7 @@ def test_every_built_in_data_set_has_a_topic():
     ],
 )
 def test_an_article_is_kept_for_word_or_site(title, changes, kept):
-    found = QUERIES.keep_concerned(headline(title, **changes))
-    assert found.height == (1 if kept else 0)
+    assert QUERIES.keep_concerned(headline(title, **changes)).height == (1 if kept else 0)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import io
 import json
 import re
 import tomllib
-from datetime import date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -23,53 +23,60 @@ FIRST = datetime(2023, 1, 1)  # noqa: DTZ001 - stamps of the tables have no zone
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 HOURS = [FIRST + i * HOUR for i in range(960)]
 DAYS = [FIRST + i * DAY for i in range(200)]
-WEEKS = [date(2018, 1, 1) + timedelta(weeks=i) for i in range(260)]
-MONTHS = [date(1949 + i // 12, i % 12 + 1, 1) for i in range(144)]
+WEEKS = [datetime(2018, 1, 1) + timedelta(weeks=i) for i in range(260)]  # noqa: DTZ001
+MONTHS = [datetime(1949 + i // 12, i % 12 + 1, 1) for i in range(144)]  # noqa: DTZ001
+ODD_HOURS = [f"{t:%Y-%m-%d},{'2A' if t == HOURS[500] else t.hour},1" for t in HOURS]
+OTHER_DAYS = [f"{t:%Y-%m-%d},1" for t in DAYS[:150]] + [f"{t:%d/%m/%Y},1" for t in DAYS[150:]]
 
 
 def write(head, rows):
     return "\n".join([head, *rows, ""])
 
 
+def fill(head, row, stamps=HOURS):
+    """Write a row for each stamp: of its end, its hour and quarter from one on, and a load."""
+    rows = []
+    for t in stamps:
+        names = {"t": t, "end": t + HOUR, "hour": t.hour + 1, "quarter": t.month // 3 + 1}
+        unix, load = round(t.replace(tzinfo=UTC).timestamp()), 900 + t.hour + t.day + t.month
+        rows.append(row.format(**names, unix=unix, load=load))
+    return write(head, rows)
+
+
+LINES = "".join(f'{{"ts":"{t}","load":{900 + t.hour}}}\n' for t in HOURS)
+YEARS = [f"{year}," + ",".join(map(str, range(12))) for year in range(1949, 1961)]
 FORMS = {
     "household.csv": write(
         "Date;Time;Global_active_power",
         (f"{t:%d/%m/%Y};{t:%H:%M:%S};{'?' if t.hour == 3 else 1 + t.hour / 10}" for t in HOURS),
     ),
-    "entsoe.csv": write(
+    "entsoe.csv": fill(
         '"MTU (CET/CEST)","Actual Total Load [MW]"',
-        (f'"{t:%d.%m.%Y %H:%M} - {t + HOUR:%d.%m.%Y %H:%M}","{900 + t.hour}"' for t in HOURS),
+        '"{t:%d.%m.%Y %H:%M} - {end:%d.%m.%Y %H:%M}","{load}"',
     ),
-    "smard.csv": write(
+    "smard.csv": fill(
         "Datum von;Datum bis;Netzlast [MWh]",
-        (f"{t:%d.%m.%Y %H:%M};{t + HOUR:%d.%m.%Y %H:%M};1.{100 + t.hour},5" for t in HOURS),
+        "{t:%d.%m.%Y %H:%M};{end:%d.%m.%Y %H:%M};1.1{t.hour:02},5",
     ),
-    "parts.csv": write(
-        "year,month,day,hour,load",
-        (f"{t.year},{t.month},{t.day},{t.hour},{900 + t.hour}" for t in HOURS),
-    ),
-    "lines.jsonl": "".join(f'{{"ts":"{t}","load":{900 + t.hour}}}\n' for t in HOURS),
-    "HistoricalQuotes.csv": write(
+    "parts.csv": fill("year,month,day,hour,load", "{t.year},{t.month},{t.day},{t.hour},{load}"),
+    "lines.jsonl": LINES,
+    "HistoricalQuotes.csv": fill(
         "Date, Close/Last, Volume",
-        (f"{t:%m/%d/%Y}, ${100 + t.day / 10:.2f}, {t.day}000" for t in DAYS if t.weekday() < 5),
+        "{t:%m/%d/%Y}, ${t.day}.50, {t.day}000",
+        [t for t in DAYS if t.weekday() < 5],
     ),
-    "us-dates.csv": write("date,price", (f"{t.month}/{t.day}/{t.year},{t.day}" for t in DAYS)),
+    "us-dates.csv": fill("date,price", "{t.month}/{t.day}/{t.year},{t.day}", DAYS),
     "trends.csv": "Category: All\n\n"
-    + write("Week,python: (Worldwide)", (f"{week},{50 + week.month}" for week in WEEKS)),
-    "iso-weeks.csv": write("week,calls", (f"{week:%G-W%V},{50 + week.month}" for week in WEEKS)),
-    "months.csv": write("Month,Passengers", (f"{at:%Y-%m},{99 + at.month}" for at in MONTHS)),
-    "quarters.csv": write(
-        "quarter,beer", (f"{at.year} Q{at.month // 3 + 1},{at.month}" for at in MONTHS[::3])
-    ),
-    "parts-of-years.csv": write("year,month,sold", (f"{at.year},{at.month},7" for at in MONTHS)),
-    "months-beside.csv": write(
-        "Year,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec",
-        (f"{year}," + ",".join(map(str, range(12))) for year in range(1949, 1961)),
-    ),
+    + fill("Week,python: (Worldwide)", "{t:%Y-%m-%d},{load}", WEEKS),
+    "iso-weeks.csv": fill("week,calls", "{t:%G-W%V},{load}", WEEKS),
+    "months.csv": fill("Month,Passengers", "{t:%Y-%m},{load}", MONTHS),
+    "quarters.csv": fill("quarter,beer", "{t.year} Q{quarter},{t.month}", MONTHS[::3]),
+    "parts-of-years.csv": fill("year,month,sold", "{t.year},{t.month},7", MONTHS),
+    "months-beside.csv": write("Year,Jan,Feb,Mar,Apr,May,Jun,Jul,Aug,Sep,Oct,Nov,Dec", YEARS),
     "months-in-german.csv": write(
-        "Jahr;Januar;Februar;März;April;Mai;Juni;Juli;August;September;Oktober;November;Dezember",
-        (f"{year};" + ";".join(map(str, range(12))) for year in range(1949, 1961)),
-    ),
+        "Jahr,Januar,Februar,März,April,Mai,Juni,Juli,August,September,Oktober,November,Dezember",
+        YEARS,
+    ).replace(",", ";"),
     "years-beside.csv": write(
         "Country Name,Code," + ",".join(map(str, range(1900, 2000))),
         ["Here,HE," + ",".join(str(1000 + i * 37 % 300) for i in range(100))],
@@ -78,59 +85,42 @@ FORMS = {
         "Province," + ",".join(f"{t.month}/{t.day}/{t:%y}" for t in DAYS[:199]),
         ["Here," + ",".join(str(t.day) for t in DAYS[:199])],
     ),
-    "hours-beside.csv": write(
+    "hours-beside.csv": fill(
         "date," + ",".join(f"H{hour}" for hour in range(24)),
-        (f"{t:%Y-%m-%d}," + ",".join(str(900 + hour) for hour in range(24)) for t in DAYS[:40]),
+        "{t:%Y-%m-%d}," + ",".join(str(900 + hour) for hour in range(24)),
+        DAYS[:40],
     ),
-    "hour-ending.csv": write(
-        "Date,Hour Ending,MW", (f"{t:%m/%d/%Y},{t.hour + 1},{900 + t.hour}" for t in HOURS)
-    ),
-    "logger.csv": write("TIMESTAMP,load\nTS,MW", (f"{t},{900 + t.hour}" for t in HOURS)),
-    "seconds.csv": write(
-        "ts,load", (f"{1672531200 + 3600 * i},{900 + t.hour}" for i, t in enumerate(HOURS))
-    ),
-    "nanoseconds.csv": write(
-        "ts,load",
-        (f"{1672531200 + 3600 * i}000000000,{900 + t.hour}" for i, t in enumerate(HOURS)),
-    ),
-    "pvgis.csv": write("time,P", (f"{t:%Y%m%d:%H}10,{900 + t.hour}" for t in HOURS)),
-    "quartale.csv": write(
-        "Quartal;Bier", (f"{at.month // 3 + 1}. Quartal {at.year};{at.month}" for at in MONTHS[::3])
-    ),
+    "hour-ending.csv": fill("Date,Hour Ending,MW", "{t:%m/%d/%Y},{hour},{load}"),
+    "logger.csv": fill("TIMESTAMP,load\nTS,MW", "{t},{load}"),
+    "seconds.csv": fill("ts,load", "{unix},{load}"),
+    "nanoseconds.csv": fill("ts,load", "{unix}000000000,{load}"),
+    "pvgis.csv": fill("time,P", "{t:%Y%m%d:%H}10,{load}"),
+    "quartale.csv": fill("Quartal;Bier", "{quarter}. Quartal {t.year};{t.month}", MONTHS[::3]),
     "flags.csv": write(
         "hour;sales",
         (f"{t};{1 + t.hour}\u2019000.5{' p' if t > HOURS[900] else ''}" for t in HOURS),
     ),
-    "total.csv": write("day,sold", (f"{t:%Y-%m-%d},{t.day}" for t in DAYS[:199])) + "Total,3000\n",
-    "half-days.csv": write(
-        "Date,Time,load", (f"{t:%m/%d/%Y},{t:%I:%M %p},{900 + t.hour}" for t in HOURS)
-    ),
-    "he.csv": write("date,HE,load", (f"{t:%Y-%m-%d},HE{t.hour + 1:02d},{t.hour}" for t in HOURS)),
-    "to-24.csv": write(
-        "Tag;Uhrzeit;Last", (f"{t:%d.%m.%Y};{t.hour + 1}:00;{t.hour}" for t in HOURS)
-    ),
-    "last-second.csv": write("ts,load", (f"{t:%Y-%m-%d %H}:59:59,{t.hour}" for t in HOURS)),
-    "last-of-end.csv": write("end,load", (f"{t:%Y-%m-%d %H}:59:59,{t.hour}" for t in HOURS)),
-    "hour-minute.csv": write("day,hour,minute,load", (f"{t:%Y-%m-%d},{t.hour},0,7" for t in HOURS)),
-    "hhmm.csv": write("day,hhmm,load", (f"{t:%Y-%m-%d},{t.hour * 100},{t.hour}" for t in HOURS)),
-    "summary.csv": write("day,sold", (f"{t:%Y-%m-%d},{t.day}" for t in DAYS[:199]))
-    + "Average,15\nMax,31\n",
-    "yyyymm.csv": write("yyyymm,sold", (f"{at:%Y%m},{at.month}" for at in MONTHS)),
-    "stunden.csv": write(
-        "Tag;Stunde;Last", (f"{t:%d.%m.%Y};{t.hour:02d}-{t.hour + 1:02d};{t.hour}" for t in HOURS)
-    ),
-    "power.csv": write("YEAR,MO,DY,HR,T2M", (f"{t:%Y,%m,%d},{t.hour + 1},{t.hour}" for t in HOURS)),
-    "days-of-years.csv": write("Year,DOY,T2M", (f"{t:%Y,%j},{t.day}" for t in DAYS[:199])),
-    "bls.csv": write("Year,Period,Value", (f"{at.year},M{at:%m},{at.month}" for at in MONTHS)),
-    "qtr.csv": write(
-        "Year,Qtr,beer", (f"{t.year},{t.month // 3 + 1},{t.month}" for t in MONTHS[::3])
-    ),
-    "index.csv": write(",0", (f"{t},{900 + t.hour}" for t in HOURS)),
+    "total.csv": fill("day,sold", "{t:%Y-%m-%d},{t.day}", DAYS[:199]) + "Total,3000\n",
+    "half-days.csv": fill("Date,Time,load", "{t:%m/%d/%Y},{t:%I:%M %p},{load}"),
+    "he.csv": fill("date,HE,load", "{t:%Y-%m-%d},HE{hour:02},{t.hour}"),
+    "to-24.csv": fill("Tag;Uhrzeit;Last", "{t:%d.%m.%Y};{hour}:00;{t.hour}"),
+    "last-second.csv": fill("ts,load", "{t:%Y-%m-%d %H}:59:59,{t.hour}"),
+    "last-of-end.csv": fill("end,load", "{t:%Y-%m-%d %H}:59:59,{t.hour}"),
+    "hour-minute.csv": fill("day,hour,minute,load", "{t:%Y-%m-%d},{t.hour},0,7"),
+    "hhmm.csv": fill("day,hhmm,load", "{t:%Y-%m-%d},{t.hour}00,{t.hour}"),
+    "summary.csv": fill("day,sold", "{t:%Y-%m-%d},{t.day}", DAYS[:199]) + "Average,15\nMax,31\n",
+    "yyyymm.csv": fill("yyyymm,sold", "{t:%Y%m},{t.month}", MONTHS),
+    "stunden.csv": fill("Tag;Stunde;Last", "{t:%d.%m.%Y};{t.hour:02}-{hour:02};{t.hour}"),
+    "power.csv": fill("YEAR,MO,DY,HR,T2M", "{t:%Y,%m,%d},{hour},{t.hour}"),
+    "days-of-years.csv": fill("Year,DOY,T2M", "{t:%Y,%j},{t.day}", DAYS[:199]),
+    "bls.csv": fill("Year,Period,Value", "{t.year},M{t:%m},{t.month}", MONTHS),
+    "qtr.csv": fill("Year,Qtr,beer", "{t.year},{quarter},{t.month}", MONTHS[::3]),
+    "index.csv": fill(",0", "{t},{load}"),
     "export.csv": "Load of the town,\nExported,2024-05-01\n"
-    + write("stamp,load", (f"{t},{900 + t.hour}" for t in HOURS))
+    + fill("stamp,load", "{t},{load}")
     + "\n\nTotal,3000\nMean,900\n(c) the town\n",
-    "blank.csv": write("stamp,load", (f"{t},{900 + t.hour}\n" for t in HOURS)),
-    "lines.json": "".join(f'{{"ts":"{t}","load":{900 + t.hour}}}\n' for t in HOURS),
+    "blank.csv": fill("stamp,load", "{t},{load}\n"),
+    "lines.json": LINES,
     "pandas.json": pd.DataFrame({"t": map(str, HOURS), "y": [*range(40)] * 24}).to_json(),
     "influx.json": json.dumps(
         {"results": [{"columns": ["time", "y"], "values": [[str(t), t.hour] for t in HOURS]}]}
@@ -166,11 +156,9 @@ def test_a_file_is_read_at_the_first_call(name):
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("is_wall", [False, True])
-@pytest.mark.parametrize(
-    ("begin", "end"), [("2023-09-10", "2023-11-20"), ("2024-02-25", "2024-04-25")]
-)
-def test_hours_are_numbered_by_clock_or_by_count(first, is_wall, begin, end):
-    stamps = pd.date_range(begin, end, freq="h", tz="Europe/Berlin", inclusive="left")
+@pytest.mark.parametrize("span", [("2023-09-10", "2023-11-20"), ("2024-02-25", "2024-04-25")])
+def test_hours_are_numbered_by_clock_or_by_count(first, is_wall, span):
+    stamps = pd.date_range(*span, freq="h", tz="Europe/Berlin", inclusive="left")
     count = stamps.to_series().groupby(stamps.date).cumcount().to_numpy()
     number = first + (stamps.hour if is_wall else count)
     values = np.arange(len(stamps))
@@ -180,10 +168,6 @@ def test_hours_are_numbered_by_clock_or_by_count(first, is_wall, begin, end):
 
     assert frame.sort("start_utc")["value"].to_list() == values.tolist()
     assert frame["start_utc"].sort().to_list() == [*stamps.tz_convert("UTC").to_pydatetime()]
-
-
-ODD_HOURS = [f"{t:%Y-%m-%d},{'2A' if t == HOURS[500] else t.hour},1" for t in HOURS]
-OTHER_DAYS = [f"{t:%Y-%m-%d},1" for t in DAYS[:150]] + [f"{t:%d/%m/%Y},1" for t in DAYS[150:]]
 
 
 @pytest.mark.parametrize(
@@ -207,29 +191,21 @@ def test_what_is_no_table_is_refused_with_the_remedy(name, content, message):
 
 
 STRAY = [FIRST + i * timedelta(minutes=31, seconds=7 * (i % 5)) for i in range(2000)]
-PARKING = write("LastUpdated,Occupancy", (f"{t},{100 + t.hour}" for t in STRAY))
 SOLD = write("time,shop,amount", (f"{t},{'ab'[t.second % 2]},{5 + t.hour}" for t in STRAY))
-
-
 TWICE = write("date,sold", (f"{t:%Y-%m-%d},{t.day + again}" for t in DAYS for again in (0, 1)))
+BERLIN = {"periods": 960, "freq": "h", "tz": "Europe/Berlin"}
 AUTUMN, SPRING = (
-    write("ts,load", (f"{t:%Y-%m-%d %H:%M},{i % 7}" for i, t in enumerate(hours)))
-    for hours in (
-        pd.date_range(first, periods=960, freq="h", tz="Europe/Berlin")
-        for first in ("2023-10-15", "2023-03-15")
-    )
+    fill("ts,load", "{t:%Y-%m-%d %H:%M},{load}", pd.date_range(first, **BERLIN))
+    for first in ("2023-10-15", "2023-03-15")
 )
-STANDARD = write("ts,load", (f"{FIRST + 60 * DAY + i * HOUR},{i % 7}" for i in range(960)))
-LATE = write("ts,load", (f"{FIRST + 270 * DAY + i * HOUR},{i % 7}" for i in range(960)))
-PARTS = write("date,nr,load", (f"{t:%Y-%m-%d},{t.hour + 1},{t.hour}" for t in HOURS))
+STANDARD, LATE = (fill("ts,load", "{t},{load}", [t + n * DAY for t in HOURS]) for n in (60, 270))
+PARTS = fill("date,nr,load", "{t:%Y-%m-%d},{hour},{t.hour}")
 UNEVEN = write("ts,load", (f"{t + t.hour % 3 * timedelta(minutes=7)},{t.hour}" for t in HOURS))
-POINT = write("ts;load", (f"{t};1,{100 + t.hour}" for t in HOURS))
-MARKS = write("ts;load", (f"{t};{1.5 + t.hour}" for t in HOURS))
-WHEN = write("when,load", (f"{t:%y%m%d},{t.day}" for t in DAYS))
-HOURLY = write("ts,load", (f"{t},{t.hour}" for t in HOURS))
+POINT = fill("ts;load", "{t};1,{load}")
+HOURLY = fill("ts,load", "{t},{load}")
 REFUSALS = [
     # A text, what is said of it, each remedy that the refusal names, and the rows it gives.
-    (PARKING, {}, "--step 30min --aggregate mean", 1464),
+    (fill("LastUpdated,Occupancy", "{t},{load}", STRAY), {}, "--step 30min --aggregate mean", 1464),
     (SOLD, {"id": "shop"}, "--step 1h --aggregate sum", 1315),
     (TWICE, {"values": ("sold",)}, "--duplicates first", 200),
     (TWICE, {"values": ("sold",)}, "--duplicates mean", 200),
@@ -247,8 +223,8 @@ REFUSALS = [
     (UNEVEN, {}, "--step 1min --aggregate last", 960),
     (POINT, {}, "--decimal ,", 960),
     (POINT, {}, "--decimal .", 960),
-    (MARKS, {"decimal": ","}, "--decimal .", 960),
-    (WHEN, {}, "--time when --time-format %y%m%d", 200),
+    (fill("ts;load", "{t};{hour}.5"), {"decimal": ","}, "--decimal .", 960),
+    (fill("when,load", "{t:%y%m%d},{t.day}", DAYS), {}, "--time when --time-format %y%m%d", 200),
     (HOURLY, {"step": "1 fortnight"}, "--step 1h", 960),
     (HOURLY, {"zone": "Paris"}, "--zone Europe/Paris", 960),
 ]

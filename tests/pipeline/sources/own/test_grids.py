@@ -9,25 +9,14 @@ import pytest
 from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.features import FeatureSpace
 from compevo_core.baselines.known_errors import ErrorLevels, LevelRule
+from compevo_core.data import steps
 from compevo_core.data.build import build_windows, find_next_origin
 from compevo_core.data.context import HOLIDAY, LAST_YEAR
 from compevo_core.data.quantiles import PastErrors, estimate_quantiles
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.series import find_shown_season
-from compevo_core.data.steps import (
-    choose_bridge,
-    choose_horizon,
-    choose_lookback,
-    choose_stride,
-    name_step,
-    read_step,
-)
-from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.evaluation.leakage import (
-    find_overlapping_targets,
-    find_unavailable_step_covariates,
-)
+from compevo_core.evaluation import leakage
 from compevo_core.evaluation.result_rows import forecast_windows
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.training.trainer import train
@@ -37,17 +26,20 @@ from tests.support.own_tables import declare, parse_rows, wrap
 from tests.support.population import news_pool, tiny
 
 MONDAY = datetime(2022, 1, 3)  # noqa: DTZ001 - stamps of the table have no zone
+MONTHS = [date(2000 + i // 12, i % 12 + 1, 1) for i in range(240)]
+FIRST = datetime(2024, 1, 1)  # noqa: DTZ001 - stamps of the table have no zone
+HOUR = timedelta(hours=1)
+DAYS = 150
 
 
 def make_windows(step, rows, *, start=MONDAY, **grid):
-    """Cut windows of :func:`make_table`."""
     declaration, frame = make_table(step, rows, start=start, **grid)
     return build_windows(make_spec(declaration), frame)
 
 
 def make_table(step, rows, *, start=MONDAY, **grid):
     """Return a made-up count with a day, a week and a year in it; never below zero."""
-    length = read_step(step)
+    length = steps.read_step(step)
     days = np.arange(rows) * (length / timedelta(days=1))
     rng = np.random.default_rng(0)
     waves = sum(np.sin(2 * np.pi * days / period) for period in (1, 7, 365.25))
@@ -124,9 +116,7 @@ def test_season_columns_lie_at_their_step():
 @pytest.mark.parametrize("decoder", ["head", "text"])
 def test_a_population_forecasts_odd_steps(tmp_path, decoder):
     windows = make_windows("1d", 260, lookback=21, horizon=10)
-    chosen = WindowSet(
-        [*windows.split("train")[:12], *windows.split("val")[:4]], dataset=windows.dataset
-    )
+    chosen = windows.with_windows([*windows.split("train")[:12], *windows.split("val")[:4]])
     config = tiny(
         forecast__decoder=decoder,
         forecast__prior="persistence",
@@ -152,57 +142,54 @@ def test_a_population_forecasts_odd_steps(tmp_path, decoder):
 )
 def test_a_step_of_no_grid_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
-        read_step(text)
+        steps.read_step(text)
 
 
 def test_a_step_has_a_usual_horizon():
-    chosen = {}
-    for step in ("5min", "30min", "1h", "1d", "1w"):
-        length = read_step(step)
-        assert name_step(length) == step
-        chosen[step] = (choose_horizon(length), choose_lookback(length, choose_horizon(length)))
+    usual = {"5min": (288, 2016), "30min": (48, 672), "1h": (48, 336)}
+    usual |= {"1d": (48, 77), "1w": (13, 104)}
+    for step, sizes in usual.items():
+        length = steps.read_step(step)
+        horizon = steps.choose_horizon(length)
+        assert steps.name_step(length) == step
+        assert (horizon, steps.choose_lookback(length, horizon)) == sizes
 
-    assert chosen == {
-        "5min": (288, 2016),
-        "30min": (48, 672),
-        "1h": (48, 336),
-        "1d": (48, 77),
-        "1w": (13, 104),
-    }
     # Ten days of hours ahead begin two weeks back: the last one would not reach all of them.
-    assert choose_lookback(timedelta(hours=1), 240) == 3 * 168
+    assert steps.choose_lookback(timedelta(hours=1), 240) == 3 * 168
 
 
 def test_origins_are_at_equal_times():
     five, hour = timedelta(minutes=5), timedelta(hours=1)
 
-    assert choose_stride(five, 12, 288 * 30, 1) == 12  # a horizon of an hour: every hour
-    assert choose_stride(five, 10, 288 * 30, 1) == 12  # no 50 minutes: they divide no day
-    assert choose_stride(five, 12, 288 * 365, 1) == 36  # a year of five minutes: every 3 hours
-    assert choose_stride(hour, 24, 24 * 365 * 50, 1) == 24
+    assert steps.choose_stride(five, 12, 288 * 30, 1) == 12  # a horizon of an hour: every hour
+    assert steps.choose_stride(five, 10, 288 * 30, 1) == 12  # no 50 minutes: they divide no day
+    assert (
+        steps.choose_stride(five, 12, 288 * 365, 1) == 36
+    )  # a year of five minutes: every 3 hours
+    assert steps.choose_stride(hour, 24, 24 * 365 * 50, 1) == 24
     # Many years of many series: some days apart, with a year of windows and 30 of validation left.
-    assert choose_stride(hour, 48, 24 * 3650, 50, 24 * 730) == 4 * 24
-    assert choose_stride(hour, 48, 24 * 3650, 50, 24 * 100) == 3 * 24
-    assert choose_stride(hour, 48, 24 * 3650, 95, 24 * 730) == 6 * 24  # not 7: all of a weekday
-    assert choose_stride(hour, 48, 24 * 365, 1000, 24 * 73) == 2 * 24
-    assert choose_stride(timedelta(days=1), 48, 600, 20, 120) == 4
-    assert choose_stride(timedelta(days=1), 48, 1096, 20, 220) == 8  # not 7: all of a weekday
+    assert steps.choose_stride(hour, 48, 24 * 3650, 50, 24 * 730) == 4 * 24
+    assert steps.choose_stride(hour, 48, 24 * 3650, 50, 24 * 100) == 3 * 24
+    assert steps.choose_stride(hour, 48, 24 * 3650, 95, 24 * 730) == 6 * 24  # not 7: one weekday
+    assert steps.choose_stride(hour, 48, 24 * 365, 1000, 24 * 73) == 2 * 24
+    assert steps.choose_stride(timedelta(days=1), 48, 600, 20, 120) == 4
+    assert steps.choose_stride(timedelta(days=1), 48, 1096, 20, 220) == 8  # not 7: all of a weekday
     # With many series, four origins of validation (183 steps, 127 of them apart); with very many
     # fewer; always one.
-    assert choose_stride(timedelta(days=1), 28, 1000, 1000, 183) == 31
-    assert choose_stride(timedelta(days=1), 28, 1000, 5000, 183) == 100
-    assert choose_stride(timedelta(days=1), 28, 1000, 50_000, 183) == 127
+    assert steps.choose_stride(timedelta(days=1), 28, 1000, 1000, 183) == 31
+    assert steps.choose_stride(timedelta(days=1), 28, 1000, 5000, 183) == 100
+    assert steps.choose_stride(timedelta(days=1), 28, 1000, 50_000, 183) == 127
 
 
 def test_gaps_of_a_series_are_bridged():
     day = timedelta(days=1)
-    assert choose_bridge(day, 0.05, 9, 2, 77) is None
-    assert choose_bridge(day, 0.06, 2, 2, 77) == (2, 19)  # never less than the usual quarter
-    assert choose_bridge(day, 0.29, 4, 2, 77) == (4, 34)
-    assert choose_bridge(day, 0.9, 30, 0, 77) == (6, 51)
-    assert choose_bridge(day / 24, 0.6, 14, 14, 336) == (14, 224)  # closed at night
-    assert choose_bridge(day / 24, 0.6, 200, 62, 336) == (93, 224)  # an office, and a long break
-    assert choose_bridge(day / 48, 0.73, 131, 131, 672) == (131, 539)  # a stock exchange
+    assert steps.choose_bridge(day, 0.05, 9, 2, 77) is None
+    assert steps.choose_bridge(day, 0.06, 2, 2, 77) == (2, 19)  # never less than the usual quarter
+    assert steps.choose_bridge(day, 0.29, 4, 2, 77) == (4, 34)
+    assert steps.choose_bridge(day, 0.9, 30, 0, 77) == (6, 51)
+    assert steps.choose_bridge(day / 24, 0.6, 14, 14, 336) == (14, 224)  # closed at night
+    assert steps.choose_bridge(day / 24, 0.6, 200, 62, 336) == (93, 224)  # an office, a long break
+    assert steps.choose_bridge(day / 48, 0.73, 131, 131, 672) == (131, 539)  # a stock exchange
 
 
 def test_a_newest_origin_lies_within_the_day():
@@ -223,8 +210,7 @@ def make_months(days, step="1mo", **keys):
 
 
 def test_months_are_steps_of_the_calendar():
-    firsts = [date(2000 + i // 12, i % 12 + 1, 1) for i in range(240)]
-    windows = make_months(firsts)
+    windows = make_months(MONTHS)
     assert (windows.lookback, windows.horizon) == (24, 12)
 
     # Each origin is midnight in Paris without daylight saving, of the first day of a month.
@@ -234,7 +220,7 @@ def test_months_are_steps_of_the_calendar():
     view = windows[0].view
     assert view.end_utc == datetime(2002, 12, 31, 23, tzinfo=UTC)
     np.testing.assert_array_equal(view.x[:12], 100 + 10 * np.arange(1, 13))
-    assert find_overlapping_targets(windows) == []
+    assert leakage.find_overlapping_targets(windows) == []
 
     # The values rise by one a year: the same months of the last two years are 1.5 lower.
     test = windows.split("test")
@@ -243,21 +229,20 @@ def test_months_are_steps_of_the_calendar():
 
 
 def test_stamps_of_month_ends_are_months():
-    firsts = [date(2000 + i // 12, i % 12 + 1, 1) for i in range(240)]
-    lasts = [after - timedelta(days=1) for after in firsts[1:]]
-    starts = [view.origin_utc for view in make_months(firsts[:-1]).views()]
+    def list_origins(days, *options, **keys):
+        return [view.origin_utc for view in make_months(days, *options, **keys).views()]
 
-    assert [v.origin_utc for v in make_months(lasts).views()] == starts
-    assert [v.origin_utc for v in make_months(lasts, stamps="end").views()] == starts
-    following = [w.view.origin_utc for w in make_months(firsts[1:], stamps="end")]
-    assert following == starts
+    lasts = [after - timedelta(days=1) for after in MONTHS[1:]]
+    starts = list_origins(MONTHS[:-1])
+    assert list_origins(lasts) == list_origins(lasts, stamps="end") == starts
+    assert list_origins(MONTHS[1:], stamps="end") == starts
     with pytest.raises(DataError, match=r"'2000-02-01'.* 3mo"):
-        make_months(firsts, "3mo")
-    quarters = make_months(firsts[::3], "3mo")
+        make_months(MONTHS, "3mo")
+
+    quarters = make_months(MONTHS[::3], "3mo")
     assert (quarters.lookback, quarters.horizon) == (8, 4)
-    ends = [after - timedelta(days=1) for after in [*firsts[3::3], date(2020, 1, 1)]]
-    expected = [view.origin_utc for view in quarters.views()]
-    assert [view.origin_utc for view in make_months(ends, "3mo").views()] == expected
+    ends = [*lasts[2::3], date(2019, 12, 31)]
+    assert list_origins(ends, "3mo") == list_origins(MONTHS[::3], "3mo")
 
 
 def test_last_year_and_holidays_are_covariates():
@@ -277,10 +262,8 @@ def test_last_year_and_holidays_are_covariates():
     np.testing.assert_array_equal(np.flatnonzero(late.step_covariates[HOLIDAY]), [4])
     assert not late.calendar.target_holiday
 
-    weeks = build_windows(
-        make_spec(make_table("1w", 420)[0].model_copy(update={"place": place})),
-        make_table("1w", 420)[1],
-    )
+    declaration, frame = make_table("1w", 420)
+    weeks = build_windows(make_spec(declaration.model_copy(update={"place": place})), frame)
     christmas = next(w.view for w in weeks if (w.view.origin_utc).date() == date(2025, 12, 22))
     np.testing.assert_array_equal(christmas.step_covariates[HOLIDAY][:3], [1, 1, 0])
 
@@ -319,17 +302,6 @@ def test_a_shown_season_replaces_the_grids():
     np.testing.assert_array_equal(persisted.predict([view])[0], np.resize(view.x[-10:], 12))
 
 
-def test_rows_that_are_no_weeks_are_named():
-    with pytest.raises(DataError, match=r"row 4.*'2024-01-16'"):
-        parse_rows(["2024-01-01,1", "2024-01-08,2", "2024-01-16,3"], declare(step="1w"))
-
-
-FIRST = datetime(2024, 1, 1)  # noqa: DTZ001 - stamps of the table have no zone
-HOUR = timedelta(hours=1)
-DAYS = 150
-KNOWN_AT = {"known_at": "known_at"}
-
-
 def declare_ahead(**ahead):
     weather = {"file": "weather.csv", "time": "stamp", "values": ["temperature"], **ahead}
     grid = {"step": "1h", "horizon": 24, "lookback": 168}
@@ -337,8 +309,7 @@ def declare_ahead(**ahead):
 
 
 def make_temperature():
-    rng = np.random.default_rng(1)
-    by_day = np.cumsum(rng.normal(size=DAYS)) * 2
+    by_day = np.cumsum(np.random.default_rng(1).normal(size=DAYS)) * 2
     return 10 + np.repeat(by_day, 24) + 5 * np.sin(2 * np.pi * np.arange(24 * DAYS) / 24)
 
 
@@ -354,33 +325,12 @@ def write_ahead(*, late_error=0.0):
 
 
 def make_hours(ahead, **keys):
-    """Cut windows of a load that follows the square of the temperature."""
-    rng = np.random.default_rng(2)
-    temperature = make_temperature()
-    load = 500 + 2 * (temperature - 15) ** 2 + rng.normal(size=len(temperature))
-    rows = [f"{FIRST + i * HOUR},{value:.2f}" for i, value in enumerate(load)]
-    declaration = declare_ahead(**(keys or KNOWN_AT))
-    series = parse_rows(rows, declaration)
-    frame = None
-    if ahead is not None and declaration.ahead is not None:
-        raw = wrap(ahead, "weather.csv")
-        frame = parse_ahead(raw, declaration, declaration.ahead, ["load_mw"])
+    """Cut windows of a constant load with the temperatures of a text."""
+    declaration = declare_ahead(**(keys or {"known_at": "known_at"}))
+    rows = [f"{FIRST + i * HOUR},{500 + i % 24}" for i in range(24 * DAYS)]
+    series, raw = parse_rows(rows, declaration), wrap(ahead, "weather.csv")
+    frame = parse_ahead(raw, declaration, declaration.ahead, ["load_mw"])
     return build_windows(make_spec(declaration), series, step_covariates=frame), frame
-
-
-def forecast(windows, name):
-    return fit_baseline(name, windows.split("train")).predict(windows.split("test").views())
-
-
-@pytest.mark.parametrize("name", ["calendar-ridge", pytest.param("gbm", marks=pytest.mark.slow)])
-def test_models_use_the_forecast_weather_of_each_hour(name):
-    with_weather, _ = make_hours(write_ahead())
-    without, _ = make_hours(None)
-    truth_NH = without.split("test").truth()
-    errors = [
-        np.abs(forecast(windows, name) - truth_NH).mean() for windows in (with_weather, without)
-    ]
-    assert errors[0] < 0.5 * errors[1]
 
 
 def test_later_values_change_no_forecast():
@@ -391,14 +341,16 @@ def test_later_values_change_no_forecast():
 
     views = windows.views()
     for view, other in zip(views, poisoned.views(), strict=True):
-        assert np.array_equal(
-            view.step_covariates["own_temperature"], other.step_covariates["own_temperature"]
-        )
-    assert find_unavailable_step_covariates(views, frame) == []
+        seen = [each.step_covariates["own_temperature"] for each in (view, other)]
+        assert np.array_equal(*seen)
+    assert leakage.find_unavailable_step_covariates(views, frame) == []
+    day = round((views[0].origin_utc.replace(tzinfo=None) - FIRST) / HOUR)
+    expected = make_temperature()[day : day + 24]
+    np.testing.assert_allclose(views[0].step_covariates["own_temperature"], expected, atol=1e-3)
 
     # The same rows, all known a day later: nothing that the views hold was known.
     later = frame.with_columns(pl.col("available_at").dt.offset_by("1d"))
-    assert find_unavailable_step_covariates(views[:1], later)[0].kind == "late covariate"
+    assert leakage.find_unavailable_step_covariates(views[:1], later)[0].kind == "late covariate"
 
 
 def test_measured_values_have_no_way_in():

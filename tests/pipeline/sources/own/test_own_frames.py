@@ -14,12 +14,7 @@ import pytest
 from compevo_core.data.news import deduplicate_articles
 from compevo_core.data.series import validate_series
 from compevo_core.errors import CompEvoError, DataError
-from compevo_core.table.text_stamps import (
-    find_place_zone,
-    find_standard_offset,
-    name_standard_offset,
-    read_zone,
-)
+from compevo_core.table import text_stamps
 from compevo_pipeline.sources.own.declaration import (
     CovariateKeys,
     EvaluationKeys,
@@ -32,6 +27,16 @@ from compevo_pipeline.sources.own.table import read_columns, read_text_table
 from compevo_pipeline.sources.registry import make_dataset
 from tests.support.nemweb import pack as zipped
 from tests.support.own_tables import declare, wrap
+
+NOON = datetime(2024, 1, 1, 12)  # noqa: DTZ001 - wall clock
+FIRST = datetime(2024, 1, 1)  # noqa: DTZ001 - stamps of the table have no zone
+NAMED = {"unit": "", "time": "stamp", "values": ("load_mw",)}
+OTHER = NAMED | {"values": ("power",)}
+UNITS = "when,temperature,load\n" + 4 * "UTC,MW,MW\n"  # three rows may be of units
+EVENTS = "at,shop,sold\n" + "\n".join(
+    f"{FIRST + timedelta(hours=5 * i, minutes=7 * i % 60, seconds=i % 60)},{'ab'[i % 2]},{i % 5}"
+    for i in range(900)
+)
 
 
 def parse(text, **series):
@@ -108,6 +113,9 @@ TWICE = ONCE.replace("2024-10-27 03", "2024-10-27 02:00,3\n2024-10-27 03")
 SPRING = table("2024-03-31 01:00,1", "2024-03-31 02:00,2", "2024-03-31 03:00,3")
 OFFSETS = table("2024-10-27T02:30+02:00,1", "2024-10-27T02:00+01:00,2")
 PARIS = {"time_zone": "Europe/Paris", "step": "1h"}
+SECOND = {utc(2024, 10, 26, 23): 1.0, utc(2024, 10, 27, 1): 2.0, utc(2024, 10, 27, 2): 4.0}
+SPAN = table("01.02.2024 03:00 - 01.02.2024 04:00,1")
+NEPAL = {"time_zone": "+05:45", "step": "1h"}
 NIGHT = {utc(2024, 10, 26, 23) + timedelta(hours=hour): 1.0 + hour for hour in range(4)}
 STRAY = morning("00:10:01,1", "00:50:00,3", "01:05:00,8")
 JOINED = {
@@ -124,11 +132,7 @@ QUARTERS = morning(*(f"0{i // 4}:{i % 4 * 15:02d},{i}" for i in range(8)))
         (TWO, {"duplicates": "first"}, {utc(2024, 1, 1): 1.0}),
         (TWO, {"duplicates": "last"}, {utc(2024, 1, 1): 4.0}),
         (TWO, {"duplicates": "mean"}, {utc(2024, 1, 1): 2.5}),
-        (
-            ONCE,
-            PARIS | {"repeated_hour": "second"},
-            {utc(2024, 10, 26, 23): 1.0, utc(2024, 10, 27, 1): 2.0, utc(2024, 10, 27, 2): 4.0},
-        ),
+        (ONCE, PARIS | {"repeated_hour": "second"}, SECOND),
         *((STRAY, {"step": "1h", "aggregate": rule}, hours) for rule, hours in JOINED.items()),
         (TWICE, PARIS, NIGHT),
         (table(*TWICE.splitlines()[:0:-1]), PARIS, NIGHT),
@@ -137,21 +141,9 @@ QUARTERS = morning(*(f"0{i // 4}:{i % 4 * 15:02d},{i}" for i in range(8)))
         (morning("00:30,1"), {"stamps": "end"}, {utc(2024, 1, 1): 1.0}),
         (table("2024-01-01 24:00,1"), {}, {utc(2024, 1, 2): 1.0}),
         (table("1995-Q4,1"), {}, {utc(1995, 10, 1): 1.0}),
-        (
-            table("2024-03-31,2"),
-            {"time_zone": "Europe/Paris", "step": "1d"},
-            {utc(2024, 3, 30, 23): 2.0},
-        ),
-        (
-            table("01.02.2024 03:00 - 01.02.2024 04:00,1"),
-            {"time_format": "%d.%m.%Y %H:%M"},
-            {utc(2024, 2, 1, 3): 1.0},
-        ),
-        (
-            QUARTERS,
-            {"time_zone": "+05:45", "step": "1h"},
-            {utc(2023, 12, 31, 18, 15): 1.5, utc(2023, 12, 31, 19, 15): 5.5},
-        ),
+        (table("2024-03-31,2"), PARIS | {"step": "1d"}, {utc(2024, 3, 30, 23): 2.0}),
+        (SPAN, {"time_format": "%d.%m.%Y %H:%M"}, {utc(2024, 2, 1, 3): 1.0}),
+        (QUARTERS, NEPAL, {utc(2023, 12, 31, 18, 15): 1.5, utc(2023, 12, 31, 19, 15): 5.5}),
     ],
 )
 def test_a_table_is_read_as_declared(text, keys, values):
@@ -176,6 +168,7 @@ def test_a_table_is_read_as_declared(text, keys, values):
         (b"stamp,load_mw\n2024-01-01,\xff\n", {}, "line 2: byte 0xff"),
         (morning("00:00,5 MW", "00:30,5000 kW"), {}, "row 3, column 'load_mw'.*'kW'.*'MW'"),
         (morning("00:00,1", "01:07,3"), {}, "row 3, column 'stamp'.* 0:30:00"),
+        (table("2024-01-01,1", "2024-01-08,2", "2024-01-16,3"), {"step": "1w"}, "row 4.*01-16'"),
     ],
 )
 def test_a_faulty_table_is_refused_with_its_row(text, keys, facts):
@@ -209,11 +202,10 @@ def declare_news(**news):
 
 def test_a_measured_day_is_known_when_over():
     text = "day,temp\n2024-01-05,4.5\n"
-    measured = read_covariates(text)["available_at"].item()
-    planned = read_covariates(text, known="before")["available_at"].item()
     # Midnights of Paris, an instant before: what is known at the origin itself is too late.
-    assert measured == datetime(2024, 1, 5, 22, 59, 59, 999999, tzinfo=UTC)
-    assert planned == datetime(2024, 1, 4, 22, 59, 59, 999999, tzinfo=UTC)
+    for known, day in (("after", 5), ("before", 4)):
+        found = read_covariates(text, known)["available_at"].item()
+        assert found == utc(2024, 1, day, 22, 59, 59, 999999)
 
 
 def test_finer_covariates_become_three_of_a_day():
@@ -228,18 +220,19 @@ def test_a_day_twice_is_refused():
         read_covariates("day,temp\n2024-01-05,1\n2024-01-05,2\n")
 
 
+def read_articles(*rows, names="published_at,title", **news):
+    return parse_articles(wrap("\n".join([names, *rows, ""]), "a.csv"), declare_news(**news))
+
+
 def test_an_article_of_a_date_is_known_afterwards():
-    timed = wrap("published_at,title\n2024-01-05 08:00,Plant closes for repairs\n", "a.csv")
-    dated = wrap("published_at,title\n2024-01-05,Plant closes for repairs\n", "a.csv")
-    read = [parse_articles(raw, declare_news())[0] for raw in (timed, dated)]
-    known = [articles["available_at"].item() for articles in read]
-    assert known == [datetime(2024, 1, 5, 7, tzinfo=UTC), datetime(2024, 1, 5, 23, tzinfo=UTC)]
+    rows = ("2024-01-05 08:00,Plant closes for repairs", "2024-01-05,Plant closes for repairs")
+    known = [read_articles(row)[0]["available_at"].item() for row in rows]
+    assert known == [utc(2024, 1, 5, 7), utc(2024, 1, 5, 23)]
 
 
 def test_keywords_choose_articles_of_one_data_set():
     text = "published_at,title,url\n2024-01-05 08:00,Plant closes,https://a.org/1\n"
-    text += "2024-01-05 09:00,Football,https://a.org/2\n"
-    raw = wrap(text, "a.csv")
+    raw = wrap(text + "2024-01-05 09:00,Football,https://a.org/2\n", "a.csv")
     kept, _ = parse_articles(raw, declare_news(keywords=["plant"], url="url"))
     assert kept["title"].to_list() == ["Plant closes"]
 
@@ -248,19 +241,17 @@ def test_keywords_choose_articles_of_one_data_set():
 
 
 @pytest.mark.parametrize("url", ["", "https://a.org/warnings", "desk"])
-def test_repeated_warnings_are_articles_and_repeated_rows_counted(url):
-    rows = [f"2024-01-0{day} 18:00,Storm warning for the whole coast,{url}\n" for day in (5, 6, 6)]
-    raw = wrap("published_at,title,url\n" + "".join(rows), "a.csv")
-    kept, counts = parse_articles(raw, declare_news(url="url"))
+def test_repeated_warnings_stay_and_rows_are_counted(url):
+    rows = (f"2024-01-0{day} 18:00,Storm warning for the whole coast,{url}" for day in (5, 6, 6))
+    kept, counts = read_articles(*rows, names="published_at,title,url", url="url")
     assert kept["available_at"].dt.day().to_list() == [5, 6]
     assert (counts, deduplicate_articles(kept).height) == ({"repeated": 1}, 2)
     assert url in kept["url"][0]
 
 
 def test_an_article_needs_a_headline():
-    raw = wrap("published_at,title\n2024-01-05 08:00,\n", "a.csv")
     with pytest.raises(DataError, match=r"a\.csv, row 2"):
-        parse_articles(raw, declare_news())
+        read_articles("2024-01-05 08:00,")
 
 
 def test_a_total_needs_all_its_parts():
@@ -288,9 +279,6 @@ def test_a_total_needs_all_its_parts():
             parse_series(wrap(text), declaration.model_copy(update={"totals": totals}))
 
 
-NOON = datetime(2024, 1, 1, 12)  # noqa: DTZ001 - wall clock
-
-
 @pytest.mark.parametrize(
     ("zone", "offset", "place"),
     [
@@ -302,12 +290,11 @@ NOON = datetime(2024, 1, 1, 12)  # noqa: DTZ001 - wall clock
     ],
 )
 def test_a_zone_has_an_offset_and_a_place(zone, offset, place):
-    assert name_standard_offset(zone) == offset
-    assert NOON.replace(tzinfo=read_zone(offset)).utcoffset() == find_standard_offset(zone)
-    assert find_place_zone(zone) == place
-
-
-FIRST = datetime(2024, 1, 1)  # noqa: DTZ001 - stamps of the table have no zone
+    assert text_stamps.name_standard_offset(zone) == offset
+    assert NOON.replace(
+        tzinfo=text_stamps.read_zone(offset)
+    ).utcoffset() == text_stamps.find_standard_offset(zone)
+    assert text_stamps.find_place_zone(zone) == place
 
 
 def look(text, **said):
@@ -404,10 +391,6 @@ def write_days(head, count, cell="{0}"):
     return head + "".join(rows)
 
 
-NAMED = {"unit": "", "time": "stamp", "values": ("load_mw",)}
-UNITS = "when,temperature,load\n" + 4 * "UTC,MW,MW\n"  # three rows may be of units
-
-
 @pytest.mark.parametrize(
     ("text", "said", "message"),
     [
@@ -419,11 +402,7 @@ UNITS = "when,temperature,load\n" + 4 * "UTC,MW,MW\n"  # three rows may be of un
         (morning("00:00,1", "00:30,x", "01:00,3"), {}, "row 3, .*'x'"),
         (write_days("stamp,load_mw\n", 60), {"country": "XX"}, "holidays"),
         (write_days("stamp,load_mw\n", 9) + "5 January,1\n", NAMED, "'5 January'"),
-        (
-            write_days("stamp,load_mw\n", 9),
-            NAMED | {"values": ("power",)},
-            "'power'.*'stamp', 'load_mw'",
-        ),
+        (write_days("stamp,load_mw\n", 9), OTHER, "'power'.*'stamp', 'load_mw'"),
         # Only even steps distinguish days from months.
         ("stamp,load_mw\n01/01/2024,1\n02/01/2024,1\n", NAMED, "--time-format"),
     ],
@@ -467,29 +446,24 @@ ROWS = [{"stamp": "2024-01-01", "load_mw": 1}, {"stamp": "2024-01-02", "load_mw"
 COLUMNS = {"stamp": ["2024-01-01", "2024-01-02"], "load_mw": [1, 2]}
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.csv.gz", gzip.compress(TEXT.encode())),
-        ("a.csv.zip", zipped(("a.csv", TEXT))),
-        ("a.jsonl", "\n".join(map(json.dumps, ROWS)).encode()),
-        ("a.json", json.dumps(ROWS).encode()),
-        ("a.json", json.dumps({"status": "ok", "data": ROWS}).encode()),
-        ("a.json", json.dumps({"units": {"a": "MW"}, "hourly": COLUMNS}).encode()),
-        ("a.arrow", pl.DataFrame(ROWS).write_ipc(None).getvalue()),
-        ("a.csv", TEXT.replace(",", "\t").encode("utf-16")),
-        ("a.csv", TEXT.replace("2024-01-02", "stamp,load_mw\n2024-01-02").encode()),
-        ("a.csv", f"{TEXT}\nSource: a service\nas of today\n\n".encode()),
-        ("a.csv", TEXT.replace("stamp", '"stamp\n"').encode()),
-        ("a.csv", TEXT.replace("1\n", "1,\n").replace("2\n", "2,\n").encode()),
-        ("a.csv", ("#group,false,true\n" + re.sub("(?m)^(?=.)", ",", TEXT)).encode()),
-    ],
-    # Packed bytes hold the time, and processes must collect tests of the same names.
-    ids=[
-        *("gzip", "zip", "lines", "list", "object", "lists", "arrow", "utf-16", "joined", "notes"),
-        *("broken name", "ends of rows", "a first cell without a name"),
-    ],
-)
+HOLDERS = {
+    "gzip": ("a.csv.gz", gzip.compress(TEXT.encode())),
+    "zip": ("a.csv.zip", zipped(("a.csv", TEXT))),
+    "lines": ("a.jsonl", "\n".join(map(json.dumps, ROWS)).encode()),
+    "list": ("a.json", json.dumps(ROWS).encode()),
+    "object": ("a.json", json.dumps({"status": "ok", "data": ROWS}).encode()),
+    "lists": ("a.json", json.dumps({"units": {"a": "MW"}, "hourly": COLUMNS}).encode()),
+    "arrow": ("a.arrow", pl.DataFrame(ROWS).write_ipc(None).getvalue()),
+    "utf-16": ("a.csv", TEXT.replace(",", "\t").encode("utf-16")),
+    "joined": ("a.csv", TEXT.replace("2024-01-02", "stamp,load_mw\n2024-01-02").encode()),
+    "notes": ("a.csv", f"{TEXT}\nSource: a service\nas of today\n\n".encode()),
+    "broken name": ("a.csv", TEXT.replace("stamp", '"stamp\n"').encode()),
+    "ends of rows": ("a.csv", TEXT.replace("1\n", "1,\n").replace("2\n", "2,\n").encode()),
+    "unnamed": ("a.csv", ("#group,false,true\n" + re.sub("(?m)^(?=.)", ",", TEXT)).encode()),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), HOLDERS.values(), ids=HOLDERS)
 def test_a_table_is_read_whatever_holds_it(name, content):
     plain = read_text_table(TEXT.encode(), "a.csv").drop("line")
     assert read_text_table(content, name).drop("line").equals(plain)
@@ -505,12 +479,6 @@ def test_a_line_of_no_table_stays_untold():
 def test_names_in_windows_1252_are_read():
     table = read_text_table("Zeit;Größe °C\n1;2\n".encode("cp1252"), "a.csv")
     assert table.columns == ["line", "Zeit", "Größe °C"]
-
-
-EVENTS = "at,shop,sold\n" + "\n".join(
-    f"{FIRST + timedelta(hours=5 * i, minutes=7 * i % 60, seconds=i % 60)},{'ab'[i % 2]},{i % 5}"
-    for i in range(900)
-)
 
 
 @pytest.mark.parametrize(("step", "count"), [("1h", 4496), ("1d", 188), ("1w", 27)])

@@ -25,6 +25,14 @@ from tests.support.sources import clock, raw
 
 NAME = "d04_text_station_hour_2016_03.txt"
 HOUR = timedelta(hours=1)
+NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
+USER, PASSWORD = "canary-user@example.org", "canary-Passw0rd/+&="
+ACCOUNT = {"pems_user": USER, "pems_password": PASSWORD}
+HOUR_FILE = "d04_text_station_hour_2026_10.txt.gz"
+META_FILE = "d04_text_meta_2026_11_05.txt"
+LOGIN_PAGE = Answer(body=b"<html><form>Username: Password:</form></html>", kind="text/html")
+SIGNED_IN = Answer(body=b"<html><a href='/?dnode=Logout'>Logout</a></html>", kind="text/html")
+DAY_FILE = "d04_text_station_5min_2026_11_17.txt.gz"
 
 
 def line(stamp="03/01/2016 00:00:00", station="400001", percent="100", occupancy=".0123"):
@@ -93,9 +101,9 @@ def test_the_archive_gives_chosen_stations(tmp_path):
         parse_archive("999", "1000")
 
 
-def dated(first, header="date,0,OT", rows=pems.HOURS):
+def dated(first, header="date,0,OT"):
     start = datetime.fromisoformat(first)
-    lines = (f"{start + timedelta(hours=hour)},0.0{hour % 9},0.5" for hour in range(rows))
+    lines = (f"{start + timedelta(hours=hour)},0.0{hour % 9},0.5" for hour in range(pems.HOURS))
     return header + "\n" + "\n".join(lines)
 
 
@@ -130,9 +138,6 @@ def test_the_headerless_original_is_read(monkeypatch):
     assert frame.filter(series_id="PEMS862/7")["value"].unique().to_list() == [0.007]
 
 
-FIVE_MINUTES = "d04_text_station_5min_2026_11_01.txt"
-
-
 def local(*parts):
     return datetime(*parts, tzinfo=UTC)  # the wall clock: the file names no zone
 
@@ -141,15 +146,12 @@ def minute(stamp, occupancy=".03", **changes):
     return line(f"{stamp:%m/%d/%Y %H:%M:%S}", occupancy=occupancy, **changes) + "," * 10
 
 
-MORNING = local(2026, 10, 31, 8)
-
-
-def hour(*, start=MORNING, drop=(), **changes):
-    stamps = [start + timedelta(minutes=5) * step for step in range(12)]
+def hour(*, drop=(), **changes):
+    stamps = [local(2026, 10, 31, 8, 5 * step) for step in range(12)]
     return [minute(stamp, **changes) for step, stamp in enumerate(stamps) if step not in drop]
 
 
-parse_minutes = functools.partial(parse, name=FIVE_MINUTES)
+parse_minutes = functools.partial(parse, name="d04_text_station_5min_2026_11_01.txt")
 
 
 def test_twelve_intervals_are_an_hour():
@@ -182,16 +184,8 @@ def test_a_file_in_parts_is_the_same(monkeypatch):
         parse_minutes(*lines[:29], lines[29].replace(".09", "low"), *lines[30:])
 
 
-NOW = datetime(2026, 11, 20, 8, tzinfo=UTC)
-USER, PASSWORD = "canary-user@example.org", "canary-Passw0rd/+&="
-HOUR_FILE = "d04_text_station_hour_2026_10.txt.gz"
-META_FILE = "d04_text_meta_2026_11_05.txt"
-LOGIN_PAGE = Answer(body=b"<html><form>Username: Password:</form></html>", kind="text/html")
-SIGNED_IN = Answer(body=b"<html><a href='/?dnode=Logout'>Logout</a></html>", kind="text/html")
-
-
-def hours(month, count=3):
-    lines = [line(f"{month}/01/2026 0{hour}:00:00") for hour in range(count)]
+def hours(month):
+    lines = [line(f"{month}/01/2026 0{hour}:00:00") for hour in range(3)]
     return gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0)
 
 
@@ -227,9 +221,9 @@ class Site:
             return fault
         if not self.is_open:
             return LOGIN_PAGE
-        return (
-            self.list_files(name, seen.query["yy"][0]) if "type" in seen.query else self.send(name)
-        )
+        if "type" in seen.query:
+            return self.list_files(name, seen.query["yy"][0])
+        return self.send(name)
 
     def list_files(self, kind, year):
         months = {}
@@ -254,9 +248,7 @@ def site(replay):
 def home(tmp_path, site):
     archive = tmp_path / "archive"
     (archive / "traffic").mkdir(parents=True)
-    return LiveHome(
-        tmp_path / "home", NOW, {"archive": archive, "pems_user": USER, "pems_password": PASSWORD}
-    )
+    return LiveHome(tmp_path / "home", NOW, {"archive": archive} | ACCOUNT)
 
 
 def downloads(site):
@@ -274,13 +266,10 @@ def test_the_asset_logs_in_once(home, site):
     assert (home.workspace.layout.raw / "pems" / META_FILE).exists()
 
 
-DAY_FILE = "d04_text_station_5min_2026_11_17.txt.gz"
-
-
-def minutes(day, first=0, end=288):
-    """Returns a five-minute file: the slots of a day's clock from one number to another."""
+def minutes(day, end=288):
+    """Returns a five-minute file: the first slots of a day's clock."""
     start = datetime(*map(int, day.split("-")))  # noqa: DTZ001  # naive, as in the file
-    stamps = [start + slot * timedelta(minutes=5) for slot in range(first, end)]
+    stamps = [start + slot * timedelta(minutes=5) for slot in range(end)]
     return gzip.compress(("\n".join(map(minute, stamps)) + "\n").encode(), mtime=0)
 
 
@@ -293,8 +282,7 @@ def days(home, site):
 
 
 def count_values(home):
-    rows = home.series("traffic").drop_nulls("value")
-    return rows.filter(series_id="PEMS/400001").height
+    return home.series("traffic").drop_nulls("value").filter(series_id="PEMS/400001").height
 
 
 def test_a_short_day_is_asked_until_whole(days, site):
@@ -320,7 +308,6 @@ def test_a_day_that_stays_short_becomes_final(days, site, monkeypatch, is_packed
 
     for pause in (*ABSENT_PAUSES, timedelta(days=30)):
         days.ingest("traffic")
-        # A second refresh of the same day asks nothing.
         days.ingest("traffic")
         days.clock.now += max(pause, timedelta(days=1))
     days.ingest("traffic")
@@ -397,11 +384,9 @@ def test_the_account_reaches_no_text_log_or_file(home, site, caplog):
     texts += [str(event) for event in result.all_events]
     home.wait(days=1)
     site.accepts = ("", "")
-    try:
+    with pytest.raises(SourceBlocked) as caught:
         home.ingest("traffic")
-    except SourceBlocked as error:
-        texts += ["".join(traceback.format_exception(error)), repr(error)]
-    texts.append(caplog.text)
+    texts += ["".join(traceback.format_exception(caught.value)), repr(caught.value), caplog.text]
 
     secrets = [secret.encode() for secret in (USER, PASSWORD, "canary-Passw0rd")]
     assert len(texts) > 5
