@@ -73,7 +73,6 @@ def _articles(*titles):
 
 
 def _render(logic, *titles):
-    """A forecast prompt as one text."""
     text = render_logic_and_news(logic, _articles(*titles), title_characters=40)
     return "".join(render_forecast_prompt(VIEW, ["7990.5", "8010.0"], (), text, tokenizer=_Chat()))
 

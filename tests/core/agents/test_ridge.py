@@ -6,8 +6,6 @@ import pytest
 from compevo_core.agents.ridge import PENALTIES, fit_ridge, hold_out_by_kernel, measure_later
 
 ALL = np.ones(60, dtype=bool)
-
-
 _days = np.arange(60)
 _parts = np.array_split(_days, 5)
 # Blocks of windows, with those within two of each left out of its fit.

@@ -20,6 +20,7 @@ from tests.support.window_samples import NEW_YEAR, make_window
 
 DAY = 1440
 MEAN = LevelRule("mean", 1.0)
+DRAWN = POOLED_WINDOWS / (1 + POOLED_WINDOWS)  # towards the mean, of one error
 
 
 def _errors(*values):
@@ -51,23 +52,19 @@ def add_errors(levels, minutes, rows, error_ABH):
     levels.observe(windows, -error_ABH.swapaxes(0, 1))
 
 
-def test_a_level_averages_errors_with_daily_decay():
-    level = estimate_level(MEAN, 1, [0, DAY, 2 * DAY], [0, 0, 0], _errors(4.0, 2.0, 1.0))
-    assert level.item() == pytest.approx((1.0 + 0.5 * 2.0 + 0.25 * 4.0) / 1.75)
-
-
-def test_a_series_is_drawn_to_the_mean():
-    # Two series with one error each, 0 and 6; the third has none.
-    level = estimate_level(MEAN, 3, [0, 0], [0, 1], _errors(0.0, 6.0))[0, :, 0]
-    own, pooled = 6.0, 3.0
-    assert level[1] == pytest.approx((own + POOLED_WINDOWS * pooled) / (1 + POOLED_WINDOWS))
-    assert level[2] == pytest.approx(pooled)
-
-
-def test_without_evidence_the_level_is_zero():
-    level = estimate_level(MEAN, 1, [0, DAY], [0, 0], _errors(3.0, np.nan))
-    assert level.item() == pytest.approx(3.0)
-    assert estimate_level(MEAN, 1, [0], [0], _errors(np.nan)).item() == 0.0
+@pytest.mark.parametrize(
+    ("minutes", "rows", "errors", "levels"),
+    [
+        ([0, DAY, 2 * DAY], [0, 0, 0], (4.0, 2.0, 1.0), [(1.0 + 0.5 * 2.0 + 0.25 * 4.0) / 1.75]),
+        # Of two series with an error each their mean is 3; the third has none of its own.
+        ([0, 0], [0, 1], (0.0, 6.0), [DRAWN * 3.0, 6.0 - DRAWN * 3.0, 3.0]),
+        ([0, DAY], [0, 0], (3.0, np.nan), [3.0]),
+        ([0], [0], (np.nan,), [0.0]),
+    ],
+)
+def test_levels_decay_and_are_drawn_to_the_mean(minutes, rows, errors, levels):
+    found = estimate_level(MEAN, len(levels), minutes, rows, _errors(*errors))
+    assert found[0, :, 0] == pytest.approx(levels)
 
 
 def test_the_kalman_gain_is_the_textbook_filters():

@@ -239,6 +239,13 @@ def test_scopes_are_named_subsets_whole_or_thinned():
     with pytest.raises(ConfigError):
         thin_windows(make_test_windows(), "aemo-2021", 0)
 
+    held_out = make_test_windows(1)[0].change_view(window_id="v", split="val")
+    with_val = make_set([*make_test_windows(), held_out])
+    (test,), (val,) = select_scopes(with_val), select_scopes(with_val, split="val")
+    (thinned,) = select_scopes(with_val, subset="aemo-2021", every=2)
+    assert [test.subset, val.subset, thinned.subset] == ["aemo-2021", "val", scope.subset]
+    assert [view.window_id for view in val.windows.views()] == ["v"]
+
 
 def test_forecasts_return_in_the_asked_window_order(tmp_path):
     whole = thin_windows(make_test_windows(), "aemo-2021", 1)
@@ -263,16 +270,6 @@ def test_forecasts_return_in_the_asked_window_order(tmp_path):
         read_forecasts(path, whole)
     with pytest.raises(DataError, match="evaluation/baselines"):
         read_forecasts(tmp_path / "none.parquet", whole)
-
-
-def test_the_command_scores_the_asked_scopes():
-    held_out = make_test_windows(1)[0].change_view(window_id="v", split="val")
-    with_val = make_set([*make_test_windows(), held_out])
-    scopes = [select_scopes(with_val), select_scopes(with_val, split="val")]
-    scopes.append(select_scopes(with_val, subset="aemo-2021", every=2))
-    names = [[s.subset for s in chosen] for chosen in scopes]
-    assert names == [["aemo-2021"], ["val"], ["aemo-2021-every-2"]]
-    assert [view.window_id for view in scopes[1][0].windows.views()] == ["v"]
 
 
 def test_views_of_less_knowledge_are_own_scopes():

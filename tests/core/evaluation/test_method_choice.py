@@ -19,8 +19,6 @@ from compevo_core.training.trainer import train
 from tests.support.population import windows
 
 TRAIN, VAL = windows("train", 24), windows("val", 12, first_day=30)
-
-
 ALIKE = np.ones(len(VAL))
 
 

@@ -65,7 +65,6 @@ class Killed(BaseException):
 
 
 def write_pair(folder, text):
-    """Write two files of one text."""
     writers = {name: lambda part: part.write_text(text) for name in ("a.txt", "b.txt")}
     replace_together(folder, writers, {"text": text})
 

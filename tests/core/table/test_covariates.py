@@ -53,7 +53,6 @@ def miss(forecast):
 
 
 def find_views(fitted):
-    """Return all views that the forecaster was trained on."""
     fit = fitted._fitted
     windows = build_windows(fit.spec, **fit.list_frames(fit.spec))
     return list(windows.views())

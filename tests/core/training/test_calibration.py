@@ -78,18 +78,15 @@ class MadeUpPopulation(AgentEnsemble):
 
 
 def settings(**changes):
-    """Return a configuration that calibrates as said."""
     return RunConfig.from_mapping({"calibration": changes, "run": {"micro_batch_size": 3}})
 
 
 def mean_error(forecast_BH, examples):
-    """Return the mean absolute error, mean over windows."""
     truth_BH = np.stack([example.truth_H for example in examples])
     return float(np.nanmean(np.abs(forecast_BH - truth_BH), axis=1).mean())
 
 
 def correct_by(share):
-    """Return a correction that is a share of the residual."""
     return lambda day, residual_H: share * residual_H
 
 

@@ -69,7 +69,6 @@ def test_the_aggregate_gap_equals_trying_every_switch(group, truth, raw):
 
 
 def _conflict_of(main, strategy):
-    """The condition for two gradient vectors."""
     main_P, strategy_P = np.asarray(main), np.asarray(strategy)
     norms = (float(np.linalg.norm(gradient)) for gradient in (main_P, strategy_P))
     return gradient_conflict(*norms, float(main_P @ strategy_P))

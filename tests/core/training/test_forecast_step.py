@@ -46,7 +46,6 @@ def run_forecasts(trainer, logics, examples, seed=0):
 
 
 def collect_gradients(model):
-    """Return every gradient by group and position."""
     groups = {"adapters": model.adapter_parameters(), "heads": model.head_parameters()}
     groups["gates"] = model.gate_parameters()
     return {

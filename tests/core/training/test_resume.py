@@ -204,7 +204,6 @@ def run_here(out, **options):
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory):
-    """A run in a folder of its own."""
     out = tmp_path_factory.mktemp("clean")
     run_here(out)
     return out

@@ -278,7 +278,6 @@ HOUR = timedelta(hours=1)
 
 
 def draw(values, unit="x", step=HOUR, decimals=0, **style):
-    """Draw a chart of one line."""
     times = [FIRST + i * step for i in range(len(values))]
     line = TimeLine(name="x", times=times, values=values, colour="#0b5cad", **style)
     return draw_chart([line], unit, step=step, decimals=decimals)

@@ -33,7 +33,6 @@ def make_row(method, mae, **changes):
 
 
 def make_cases(*maes, **changes):
-    """Make a row of each method, with its error."""
     return [make_row(name, mae, **changes) for name, mae in maes]
 
 
