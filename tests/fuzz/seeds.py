@@ -31,8 +31,6 @@ Parse = Callable[[RawFile], object]
 
 
 class Seed(NamedTuple):
-    """A parser and a file that it reads."""
-
     parse: Parse
     raw: RawFile
 
@@ -98,7 +96,6 @@ PARSERS: Mapping[str, tuple[Parse, str, str]] = {
 
 @cache
 def make_seeds():
-    """Return a seed a parser."""
     seeds = {
         name: Seed(parse=parse, raw=raw(file, (FILES / file).read_bytes(), source))
         for name, (parse, file, source) in PARSERS.items()

@@ -99,7 +99,6 @@ def number(value: Any) -> bool:
 
 
 def describe_difference(was: Any, now: Any) -> str:
-    """What differs, short enough to read."""
     if not (isinstance(was, list) and isinstance(now, list)):
         return f"was {was!r:.200}, is {now!r:.200}"
     if len(was) == len(now):

@@ -264,7 +264,6 @@ def resumed(root: Path) -> Json:
 
 
 def predicted(root: Path) -> Json:
-    """The Parquet file of ``predict``."""
     command("paper", "predict", root / "head", *data(root), "--out", root / "forecast.parquet")
     frame = pl.read_parquet(root / "forecast.parquet")
     values: dict[str, list[float]] = {}
@@ -459,7 +458,6 @@ def text_of(value: Any, depth: int = 0) -> str:
 
 
 def write() -> None:
-    """Keeps what the code gives now."""
     FILES.mkdir(exist_ok=True)
     for name, value in compute().items():
         path = FILES / f"{name}.json"
