@@ -12,7 +12,7 @@ from benchmarks.rows import LIBRARIES, RESULTS, Row, read_rows
 from compevo_core.paper.report.figures import Plot
 from compevo_core.paper.report.markdown import replace_between
 from compevo_core.paper.report.paper_tables import EFFICIENCY, find_published
-from compevo_core.report.charts import ACCENT
+from compevo_core.report.charts import ACCENT, INK, MUTED
 from compevo_core.report.tables import Table, method_name, tabulate
 
 Columns = Mapping[str, Callable[[Row], str]]
@@ -111,8 +111,8 @@ def draw_compared(rows: Sequence[Row]) -> str:
     def fill(axis: Axes) -> None:
         places = range(len(rows))
         axis.barh(places, ours, color=ACCENT, height=0.6, label="ours")
-        axis.barh(places, limits, color="#1d2733", height=0.25, label="limit: frozen products")
-        axis.axvline(1.0, color="#6b7684", linestyle="--", label="PEFT")
+        axis.barh(places, limits, color=INK, height=0.25, label="limit: frozen products")
+        axis.axvline(1.0, color=MUTED, linestyle="--", label="PEFT")
         axis.set_yticks(places, [f"{row['case']}, {row['agents']}" for row in rows])
         axis.set_xlabel("processor time of a case with so many agents, PEFT = 1")
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, 1.12), ncols=3)

@@ -196,7 +196,7 @@ class World:
     def build_trainer(self, *, rewrites: bool) -> RoundTrainer:
         """Reset; return a trainer whose rounds all rewrite the logics, or none of them."""
         self.reset()
-        executor = self.model.build_executor(self.news_retriever, self.examples)
+        executor = self.model.build_executor(self.news_retriever)
         plan = self._plan(rewrites=rewrites)
         return RoundTrainer(self.model, executor, plan, train_examples=self.examples)
 

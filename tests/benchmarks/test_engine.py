@@ -262,7 +262,7 @@ def test_targets_are_met_as_the_documentation_states():
     slower = [1 / get("gradient", agents) for agents in (1, 3, 10)]
     assert min(slower) > 1.25 and max(slower) < 1.6
 
-    # Ratios to PEFT of one, three and ten agents, as the page has them, and none passes its limit.
+    # Ratios to PEFT of one, three and ten agents; none passes its limit.
     for case, dtype, stated in (
         ("round", "mixed", (1.4, 2.0, 2.4)),
         ("round", "float32", (1.8, 2.2, 2.4)),
