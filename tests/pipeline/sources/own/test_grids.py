@@ -163,9 +163,7 @@ def test_origins_are_at_equal_times():
 
     assert steps.choose_stride(five, 12, 288 * 30, 1) == 12  # a horizon of an hour: every hour
     assert steps.choose_stride(five, 10, 288 * 30, 1) == 12  # no 50 minutes: they divide no day
-    assert (
-        steps.choose_stride(five, 12, 288 * 365, 1) == 36
-    )  # a year of five minutes: every 3 hours
+    assert steps.choose_stride(five, 12, 288 * 365, 1) == 36  # a year of them: every 3 hours
     assert steps.choose_stride(hour, 24, 24 * 365 * 50, 1) == 24
     # Many years of many series: some days apart, with a year of windows and 30 of validation left.
     assert steps.choose_stride(hour, 48, 24 * 3650, 50, 24 * 730) == 4 * 24
