@@ -259,8 +259,7 @@ def test_targets_are_met_as_the_documentation_states():
 
     # Ten agents in the memory of one, for a second reading.
     assert get("memory-by-agent-ratio", 10) <= 1.15 < get("memory-joint-ratio", 10)
-    slower = [1 / get("gradient", agents) for agents in (1, 3, 10)]
-    assert min(slower) > 1.25 and max(slower) < 1.6
+    assert [round(1 / get("gradient", agents), 1) for agents in (1, 3, 10)] == [1.4, 1.3, 1.5]
 
     # Ratios to PEFT of one, three and ten agents; none passes its limit.
     for case, dtype, stated in (
