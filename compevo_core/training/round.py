@@ -33,7 +33,6 @@ from compevo_core.agents.selection import FitnessSelection, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.arrays import FloatArray, to_array
-from compevo_core.training.debate import DebateStep
 from compevo_core.training.diagnostics import (
     RegretTracker,
     aggregate_best_response_gap,
@@ -42,7 +41,12 @@ from compevo_core.training.diagnostics import (
     measure_health,
     weight_entropy,
 )
-from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, stack_truths
+from compevo_core.training.forecast_step import (
+    DebateStep,
+    ForecastStep,
+    PlayedForecasts,
+    stack_truths,
+)
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundResult
 from compevo_core.training.schedule import RunGenerators, RunSchedule
@@ -51,12 +55,7 @@ from compevo_core.training.update import JointUpdate
 _Record = dict[str, Any]
 """What a step of the round adds to the record, by the keys of :class:`RoundResult`."""
 
-_NO_REWRITING: _Record = {
-    "evolved": False,
-    "group_rewards": [],
-    "best_response_gap": [],
-    "fixed_unread_answers": 0,
-}
+_NO_REWRITING: _Record = {"evolved": False, "group_rewards": [], "best_response_gap": []}
 
 
 @dataclasses.dataclass
@@ -188,7 +187,19 @@ class RoundTrainer:
             record |= state.regret.describe()
         record |= self._gather_texts(played, rewriting, record["equal_groups"])
         result = RoundResult(**record)
-        self._advance(state, played, examples, rewriting, result)
+
+        # Only now, as the weights of a round must not depend on its truth (decision 03-rounds).
+        if not self.config.pays_for_readings:
+            entities = [example.view.entity for example in examples]
+            self.model.selection.update_fitness(played.reward_AB, entities)
+        elif rewriting and rewriting.turns:
+            rewriting.turns.pay(self.model.selection)
+        state.rewards = result.rewards
+        state.round += 1
+        if rewriting:
+            state.logics, state.records = rewriting.logics, rewriting.records
+            # Detached, as it is only an input of the next round (decision 03-rounds).
+            state.previous_AD = rewriting.proposal.candidate_AD.detach()
         return result
 
     def _score_readings(
@@ -200,7 +211,7 @@ class RoundTrainer:
         news = self.model.read_news(self.train_examples, self.executor.news_retriever)
         turns = news.score(state.logics, groups, state.records, rng)
         size = config.grpo.group_size
-        record = turns.describe(size) | {"fixed_unread_answers": 0}
+        record = turns.describe(size)
         reward_AG = torch.tensor(record["group_rewards"], dtype=torch.float32)
         return _Rewriting(
             proposal=proposal,
@@ -271,7 +282,8 @@ class RoundTrainer:
             record["news_gains"] = (mean_AC[:, 0] - mean_AC[:, -1]).tolist()
             by_window_ACW = reward_ACW.cpu().double().numpy()
             gain_ACW = by_window_ACW[:, :-1] - by_window_ACW[:, -1:]
-            logics = records.add_round(everyone, list(gain_ACW))
+            scored_A = enumerate(zip(everyone, gain_ACW, strict=True))
+            logics = [records.add(agent, *gains) for agent, gains in scored_A]
         else:
             logics = self.choose_logics(everyone, mean_AC)
         return _Rewriting(
@@ -383,30 +395,6 @@ class RoundTrainer:
         record |= {name: int(count) for name, count in zip(names, counts, strict=True)}
         record["unique_news"] = self.shards.all_gather_json(unique_news)
         return record
-
-    def _advance(
-        self,
-        state: RoundState,
-        played: PlayedForecasts,
-        examples: Sequence[ForecastExample],
-        rewriting: _Rewriting | None,
-        result: RoundResult,
-    ) -> None:
-        """Update the fitness (Eq. 4) and hand the next logics to the next round."""
-        # Only now, as the weights of a round must not depend on its truth (decision 03-rounds).
-        entities = [example.view.entity for example in examples]
-        turns = rewriting.turns if rewriting else None
-        if not self.config.pays_for_readings:
-            self.model.selection.update_fitness(played.reward_AB, entities)
-        elif turns is not None:
-            turns.pay(self.model.selection)
-        state.rewards = result.rewards
-        state.round += 1
-
-        if rewriting is not None:
-            state.logics, state.records = rewriting.logics, rewriting.records
-            # Detached, as it is only an input of the next round (decision 03-rounds).
-            state.previous_AD = rewriting.proposal.candidate_AD.detach()
 
     def choose_logics(self, candidates: Sequence[Sequence[str]], reward_AC: Tensor) -> list[str]:
         """Return each agent's best logic; the played one is first, and stays on ties."""
