@@ -136,10 +136,7 @@ def assign_fixed_logics(agents: int, count: int, form: str = "free") -> list[lis
 
 @dataclasses.dataclass
 class RegretTracker:
-    """Running sums of rewards over the rounds that rewrote logics.
-
-    The sums are plain lists, so that a checkpoint in JSON restores them to the last bit.
-    """
+    """Running sums of rewards over the rounds that rewrote logics, plain for a checkpoint."""
 
     played: list[float]  # (A,) rewards of the played logics
     fixed: list[list[float]]  # (A, K) rewards of the fixed logics
@@ -261,7 +258,7 @@ def summarize_regret_growth(
     generator = np.random.default_rng(derive_seed(seed, "regret bootstrap"))
     *agents, mean = (
         dataclasses.asdict(fit_growth_exponent(regret_T, generator=generator))
-        for regret_T in (*regret_TA.T, regret_TA.mean(axis=1))
+        for regret_T in [*regret_TA.T, regret_TA.mean(axis=1)]
     )
     return {"agents": agents, "mean": mean}
 

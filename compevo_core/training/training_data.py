@@ -7,6 +7,8 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -26,10 +28,12 @@ from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.prior import PriorSet, make_examples
 from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import DaySampler, RunSchedule
 
 if TYPE_CHECKING:
     from compevo_core.lm.model_sources import Transport
+    from compevo_core.lora.backbone import Backbone
 
 OnRound = Callable[[RoundRecord], None]
 
@@ -37,16 +41,20 @@ _LISTED_SERIES = 8  # how many known series an error message names
 _HASH_CHARACTERS = 16  # of a sha256, enough to tell data sets apart
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSetup:
-    """What both trainings of a run have in common."""
+    """What the rounds of a run are given besides its data; see ``training.trainer.train``."""
 
-    config: RunConfig
-    news: NewsPool | None  # where agents read
+    folder: RunFolder
+    news: NewsPool
     identity: Mapping[str, str]  # hashes of settings and data
     shards: AgentShards
     start: int  # number of the run's start (``RunFolder.begin_again``)
     schedule: RunSchedule
+    resume: bool
+    on_round: OnRound | None
+    backbone: "Backbone | None"
+    stages: Path | None
     selector: "Transport | None"
     clock: Callable[[], float]
 
@@ -208,7 +216,7 @@ def identify_run(
         "data_hash": f"{train_windows.hash[:n]}-{val_windows.hash[:n]}",
     }
     if news is not None:
-        views = (*train_windows.views(), *val_windows.views())
+        views = chain(train_windows.views(), val_windows.views())
         named = {name for view in views for name in view.candidate_ids}
         hashes["news_hash"] = news.hash_articles(named)[:n]
     return hashes
