@@ -87,7 +87,7 @@ class Experience:
     def join(self, *later: Self) -> Self:
         """Return this experience followed by later ones of the same series."""
         joined: dict[str, Any] = {
-            name: np.concatenate([getattr(part, name) for part in (self, *later)])
+            name: np.concatenate([getattr(part, name) for part in [self, *later]])
             for name in _ARRAYS
         }
         return dataclasses.replace(self, **joined)

@@ -234,11 +234,8 @@ class HeadDecoder:
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
     ) -> BatchForecasts:
-        """Forecast every reading of some local agents under each of its logics, in their order.
-
-        The forecasts have a gradient path whenever torch records one.
-        """
-        del train
+        """Forecast every reading of some local agents under each of its logics, in their order."""
+        del train  # there is a gradient path whenever torch records one
 
         # Every logic of a window corrects the same base.
         examples = [reading.example for reading in readings[0] for _ in reading.logics]
@@ -295,7 +292,7 @@ class HeadDecoder:
         """
         window_tokens = self.read_tokens + self.target_tokens
         first_article = len(readings[0]) * window_tokens
-        rows = {article: first_article + i for i, article in enumerate((*articles, _NO_NEWS))}
+        rows = {article: row for row, article in enumerate([*articles, _NO_NEWS], first_article)}
         groups: list[list[PromptGroup]] = [[] for _ in readings]
         n_cut = 0
         for of_agent, agent_readings in zip(groups, readings, strict=True):
@@ -355,7 +352,7 @@ class HeadDecoder:
         """Return the soft tokens of the windows, one window after the other, (A, B S, D)."""
         base_ABH = mix_bases(self.mix_AP[agents], examples) if base_ABH is None else base_ABH
         context_BC, history_BH, season_BH, priors_BPH, read_ABH = map(
-            self._to_tensor, (*self.inputs.extract(examples), base_ABH)
+            self._to_tensor, [*self.inputs.extract(examples), base_ABH]
         )
         season_ABH = season_BH.expand_as(read_ABH)
 

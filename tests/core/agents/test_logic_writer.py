@@ -325,5 +325,5 @@ def test_news_then_history_then_peers_are_cut():
 def test_titles_read_most_often_come_first():
     encode = HashingEncoder().encode
     a, b, c, d = (RetrievedArticle(name, "01 Jan", name, encode([name])[0]) for name in "abcd")
-    assert list_most_read([(a, b), (c, b), (d, a)], count=3) == ["a", "b", "c"]
+    assert list_most_read([(a, b), (c, b), (d, a)]) == ["a", "b", "c"]
     assert list_most_read([(), ()]) == []
