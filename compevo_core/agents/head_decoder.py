@@ -221,8 +221,8 @@ class HeadDecoder:
         # Soft tokens of a window that are read, and those from which its forecast is read out.
         self.read_tokens = CONTEXT_TOKENS + self._tokens.history.count
         self.target_tokens = self._tokens.target.count
-        self._readout = PatchReadout(len(local_agents), hidden, self._tokens.target)
-        trained = {"tokens": self._tokens, "readout": self._readout}
+        self.readout = PatchReadout(len(local_agents), hidden, self._tokens.target)
+        trained = {"tokens": self._tokens, "readout": self.readout}
         self.module = nn.ModuleDict(trained).to(device)
 
         # Every batch has the same few texts.
@@ -240,7 +240,7 @@ class HeadDecoder:
         # Every logic of a window corrects the same base.
         examples = [reading.example for reading in readings[0] for _ in reading.logics]
         values_ABH = self._to_tensor(mix_bases(self.mix_AP[agents], examples))
-        readout = self._readout
+        readout = self.readout
         is_started = readout.weight_AKD[agents].any() or readout.bias_AH[agents].any()
         if torch.is_grad_enabled() or is_started:
             states_ARTD, n_cut = self.read_states(readings, agents)
@@ -249,12 +249,6 @@ class HeadDecoder:
             # A read-out of zeros corrects nothing.
             _, n_cut = self._lay_out(readings, list(_list_articles(readings)))
         return BatchForecasts(values_ABH, values_ABH.new_zeros(len(readings)), n_cut=n_cut)
-
-    @torch.no_grad()
-    def centre(self, readings: AgentReadings) -> None:
-        """Fix the statistics of the read-out from train windows; call before the first round."""
-        states_ARTD, _ = self.read_states(readings, slice(None))
-        self._readout.centre(states_ARTD)
 
     def read_states(
         self, readings: AgentReadings, agents: slice, base_ABH: FloatArray | None = None

@@ -111,9 +111,7 @@ class LogicWriter:
         draft_AGT, draft_mask_AGT = self._sample(read, 1, generators)
         drafts, is_empty_draft_AG = self._decode_groups(draft_AGT, draft_mask_AGT, fallbacks)
         candidates = [group[0] for group in drafts]
-        candidate_AD = self.shards.all_gather(
-            self.encode([self._tokenize(text) for text in candidates]), "states"
-        )
+        candidate_AD = self.encode(candidates)
 
         # Stages 2 and 3: opponent context and gates, then one soft-prompt embedding (Eq. 9 to 13).
         soft_prompt_AD = None
@@ -179,29 +177,31 @@ class LogicWriter:
         with self.population.use_adapters(None):
             return self._score(proposal.prompt_ids, proposal.ids_AGT, proposal.mask_AGT, neutral_AD)
 
-    def encode(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Return logic representations (A, D), the last-layer state at the final token (4.3)."""
-        packed = self.population.pack([[PromptGroup(row)] for row in rows])
+    def encode(self, local_logics: Sequence[str]) -> Tensor:
+        """Return logic representations of all agents (A, D), where local rows carry gradient.
+
+        They are the last-layer states at the final token (4.3).
+        """
+        tokenizer = self.population.backbone.tokenizer
+        prompts = [[PromptGroup(tokenize_prompt(tokenizer, text))] for text in local_logics]
         with self.population.use_adapters(self._adapters):
-            return self.population.read_out(packed)[:, 0, 0]
+            local_AD = self.population.read_out(self.population.pack(prompts))[:, 0, 0]
+        gathered_AD: Tensor = self.shards.all_gather(local_AD, "states")
+        return gathered_AD
 
     @torch.no_grad()
     def encode_logics(self, logics: Sequence[str]) -> Tensor:
         """Return representations (A, D) of all agents' logics; the previous states of round 0."""
-        local_AD = self.encode([self._tokenize(text) for text in self.shards.local(logics)])
-        gathered_AD: Tensor = self.shards.all_gather(local_AD, "states")
-        return gathered_AD
+        return self.encode(self.shards.local(logics))
 
     def _propose_texts(self, read: Sequence[Sequence[tuple[str, bool]]]) -> Proposal:
         """Return a proposal of texts that no policy sampled, with whether each is a fallback."""
         groups, is_empty_AG = _split_groups(read, self.population.backbone.device)
         candidates = [group[0] for group in groups]
-        candidate_AD = self.encode([self._tokenize(text) for text in candidates])
-
         no_tokens_AGT = torch.zeros(*is_empty_AG.shape, 0, dtype=torch.long)
         return Proposal(
             candidates=candidates,
-            candidate_AD=self.shards.all_gather(candidate_AD, "states"),
+            candidate_AD=self.encode(candidates),
             group_logics=groups,
             ids_AGT=no_tokens_AGT,
             mask_AGT=no_tokens_AGT,
@@ -222,9 +222,6 @@ class LogicWriter:
             self._draws.draw(count, seen.logic, [logic for _, _, logic in seen.peers], generator)
             for seen, generator in zip(local, generators, strict=True)
         ]
-
-    def _tokenize(self, text: str) -> list[int]:
-        return tokenize_prompt(self.population.backbone.tokenizer, text)
 
     @torch.no_grad()
     def _read_prompts(

@@ -192,4 +192,5 @@ class StrategyExecutor(ReadingExecutor):
             return  # answers as text need no read-out
 
         with self.population.use_adapters(FORECAST):
-            self.decoder.centre(self.read(logics, examples))
+            states_ARTD, _ = self.decoder.read_states(self.read(logics, examples), ALL_AGENTS)
+        self.decoder.readout.centre(states_ARTD)

@@ -94,7 +94,8 @@ class TrainingLoop(abc.ABC):
         self.schedule = schedule
         self.rounds = schedule.total_rounds if rounds is None else rounds
         self.validate_every = config.run.validate_every if data.val_examples else 0
-        self.inputs = data.fit_inputs(setup.news)
+        article_size = setup.news.embeddings.shape[1]
+        self.inputs = NumericInputs.fit(data.train_windows, data.held_out_NPH, article_size)
         self.retriever = build_retriever(setup.news, config.news)
         self.time_left = TimeLeft(guess_units(config, layers, len(data.calibration_examples)))
 
@@ -280,7 +281,8 @@ class PopulationLoop(TrainingLoop):
 
     def play(self, state: RoundState) -> RoundResult:
         """Play one round, and move ``state`` to the next."""
-        batch = self.data.batch(state.round)
+        indices = self.data.sampler.indices(state.round)
+        batch = [self.data.train_examples[i] for i in indices]
         return self.round_trainer.step(state, batch, self.generators)
 
     def start_agents(self, logics: Sequence[str]) -> Tensor:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.baselines.known_errors import follow_levels
@@ -144,14 +143,6 @@ class TrainingData:
     def sampler(self) -> DaySampler:
         """Which train examples a round sees."""
         return DaySampler(self.train_windows, self.config.run.batch_size, self.config.run.seed)
-
-    def fit_inputs(self, news: NewsPool) -> NumericInputs:
-        """Return the numbers that agents read of a window, fitted on train."""
-        return NumericInputs.fit(self.train_windows, self.held_out_NPH, news.embeddings.shape[1])
-
-    def batch(self, round_number: int) -> list[ForecastExample]:
-        """Return the train examples of a round."""
-        return [self.train_examples[i] for i in self.sampler.indices(round_number)]
 
 
 def check_inputs(

@@ -8,7 +8,7 @@ import torch
 from compevo_core.agents.decoders import LOGIC, RetrievedArticle
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
 from compevo_core.agents.observation import fit_logic_prompt, list_most_read, observe
-from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.agents.prompts import SEED_LOGICS, tokenize_prompt
 from compevo_core.errors import ConfigError
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.grammar import SlotGrammar
@@ -56,7 +56,7 @@ def _states_alone(writer, kind, agent, embeds):
 def test_a_candidate_is_the_state_at_its_end(written):
     writer, proposal = written
     for agent, text in enumerate(proposal.candidates):
-        ids = torch.tensor([writer._tokenize(text)])
+        ids = torch.tensor([tokenize_prompt(writer.population.backbone.tokenizer, text)])
         state = _states_alone(writer, LOGIC, agent, writer.population.embed(ids))[-1]
         assert torch.allclose(proposal.candidate_AD[agent], state, atol=1e-5)
 
