@@ -119,23 +119,21 @@ class NumericTokens(nn.Module):
         article_size = inputs.article_size
         self.article_AED = sample(article_size, hidden, fan_in=1) if reads_articles else None
 
-    def embed_context(self, context_BC: Tensor, agents: slice) -> Tensor:
-        """Return the token of calendar, weather and series, (A, B, D)."""
-        product_ABD = torch.einsum("bc,acd->abd", context_BC, self.context_ACD[agents])
-        return product_ABD + self.context_bias_AD[agents][:, None]
+    def forward(
+        self, context_BC: Tensor, history_ABH: Tensor, channels_ABSH: Tensor, agents: slice
+    ) -> Tensor:
+        """Return the tokens of context, input and target day, one after the other, (A, B, T, D)."""
+        context_ABD = torch.einsum("bc,acd->abd", context_BC, self.context_ACD[agents])
+        context_ABD = context_ABD + self.context_bias_AD[agents][:, None]
 
-    def embed_history(self, history_ABH: Tensor, agents: slice) -> Tensor:
-        """Return the tokens of the input, (A, B, T, D)."""
         patches_ABTK = self.history.fold(history_ABH, before=True)
-        product_ABTD = torch.einsum("abtk,akd->abtd", patches_ABTK, self.history_AKD[agents])
-        return product_ABTD + self.history_position_ATD[agents][:, None]
+        history_ABTD = torch.einsum("abtk,akd->abtd", patches_ABTK, self.history_AKD[agents])
+        history_ABTD = history_ABTD + self.history_position_ATD[agents][:, None]
 
-    def embed_target(self, channels_ABSH: Tensor, agents: slice) -> Tensor:
-        """Return the tokens of the target day, (A, B, T, D)."""
-        patches_ABSTK = self.target.fold(channels_ABSH, before=False)
-        features_ABTF = patches_ABSTK.transpose(2, 3).flatten(3)
-        product_ABTD = torch.einsum("abtf,afd->abtd", features_ABTF, self.target_AFD[agents])
-        return product_ABTD + self.target_position_ATD[agents][:, None]
+        features_ABTF = self.target.fold(channels_ABSH, before=False).transpose(2, 3).flatten(3)
+        target_ABTD = torch.einsum("abtf,afd->abtd", features_ABTF, self.target_AFD[agents])
+        target_ABTD = target_ABTD + self.target_position_ATD[agents][:, None]
+        return torch.cat([context_ABD[:, :, None], history_ABTD, target_ABTD], 2)
 
     def embed_articles(self, articles_ME: Tensor, agents: slice) -> Tensor:
         """Return one token per article, and last the token of no news, (A, M + 1, D)."""
@@ -356,16 +354,7 @@ class HeadDecoder:
             difference_ABPH = priors_BPH - read_ABH[:, :, None]
             channels += (difference_ABPH / self.inputs.spread_of_priors).unbind(2)
         history_ABH = history_BH * self._is_seen_AH[agents][:, None]
-
-        tokens = self._tokens
-        soft_ABTD = torch.cat(
-            [
-                tokens.embed_context(context_BC, agents)[:, :, None],
-                tokens.embed_history(history_ABH, agents),
-                tokens.embed_target(torch.stack(channels, 2), agents),
-            ],
-            2,
-        )
+        soft_ABTD: Tensor = self._tokens(context_BC, history_ABH, torch.stack(channels, 2), agents)
         return soft_ABTD.flatten(1, 2)
 
     def _to_tensor(self, array: FloatArray) -> Tensor:

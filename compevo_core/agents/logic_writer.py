@@ -263,10 +263,7 @@ class LogicWriter:
     def _decode_groups(
         self, ids_AGT: Tensor, mask_AGT: Tensor, fallbacks: Sequence[str]
     ) -> tuple[list[list[str]], Tensor]:
-        """Return the logics of each agent's samples, and which samples contained none, (A, G).
-
-        An agent's fallback, its present logic, replaces a sample without one.
-        """
+        """Return the logics of each agent's samples, and which samples are its fallback, (A, G)."""
         tokenizer = self.population.backbone.tokenizer
         groups: list[list[tuple[str, bool]]] = []
         for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True):

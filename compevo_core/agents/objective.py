@@ -72,10 +72,9 @@ def own_error_weights(
 
 def weigh_own_steps(member: MemberConfig, entity: str, horizon: int) -> FloatArray:
     """Return the weight of each step of a series in an agent's own error, (H,): 1 or a quarter."""
-    if member.entities and entity not in member.entities:
-        return np.full(horizon, _OUTSIDE_WEIGHT)
     step_H = np.full(horizon, _OUTSIDE_WEIGHT)
-    step_H[member.find_own_steps(horizon)] = 1.0
+    if not member.entities or entity in member.entities:
+        step_H[member.find_own_steps(horizon)] = 1.0
     return step_H
 
 

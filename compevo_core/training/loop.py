@@ -103,9 +103,9 @@ class TrainingLoop(abc.ABC):
     def play(self, state: RoundState) -> RoundResult:
         """Play one round, and move ``state`` to the next."""
 
-    @abc.abstractmethod
     def start_agents(self, logics: Sequence[str]) -> Tensor:
         """Get the agents ready for the first round; return the states of their logics, (A, D)."""
+        return torch.zeros(len(logics), 0)  # none where nothing reads a logic
 
     def train(self) -> Outcome:
         """Play all rounds, from the newest checkpoint if the run resumes; return to the best."""
@@ -291,8 +291,7 @@ class PopulationLoop(TrainingLoop):
         spaced = [examples[i] for i in evenly_spaced(len(examples), _READOUT_EXAMPLES)]
         self.executor.centre_readout(self.shards.local(logics), spaced)
         writer = self.round_trainer.writer
-        # Agents that keep their logics have no states.
-        return torch.zeros(len(logics), 0) if writer is None else writer.encode_logics(logics)
+        return super().start_agents(logics) if writer is None else writer.encode_logics(logics)
 
     def _begin(self) -> RoundState:
         """Return the state at the end of the supervised stage if another run has trained it."""
@@ -366,10 +365,6 @@ class SearchLoop(TrainingLoop):
         self._draws = SlotDraws(config, sorted(self.model.scaler.mean))
         agents = range(config.population.agents)
         self.generators = RunGenerators.from_seed(config.run.seed, agents, torch.device("cpu"))
-
-    def start_agents(self, logics: Sequence[str]) -> Tensor:
-        """Return no states, (A, 0): nothing reads a logic."""
-        return torch.zeros(len(logics), 0)
 
     def play(self, state: RoundState) -> RoundResult:
         """Let each agent draw logics and choose; what only a language model has is 0 or empty."""

@@ -132,15 +132,12 @@ def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: flo
 
 
 class DaySampler:
-    """Batches of window indices: days are shuffled, windows of one origin stay together.
-
-    The last batch of a pass may be shorter, and none is dropped.
-    """
+    """Batches of window indices: days are shuffled, windows of one origin stay together."""
 
     def __init__(self, windows: WindowSet, batch_size: int, seed: int) -> None:
         self.batch_size = batch_size
         self.seed = seed
-        self.rounds_per_epoch = math.ceil(len(windows) / batch_size)
+        self.rounds_per_epoch = math.ceil(len(windows) / batch_size)  # the last may be shorter
 
         # Regions of one day share its news.
         days: dict[datetime, list[int]] = {}
