@@ -215,7 +215,6 @@ class Turns:
         """Return a round's record of rewards; samples come after the logic that was played."""
         samples = slice(1, 1 + n_samples)
         return {
-            "evolved": True,
             "group_rewards": [gain_C[samples].tolist() for gain_C in self.gain_AC],
             "best_response_gap": self.gaps(n_samples).tolist(),
             "news_gains": [float(gain_C[0]) for gain_C in self.gain_AC],

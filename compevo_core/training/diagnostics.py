@@ -157,12 +157,8 @@ class RegretTracker:
         has_fixed = any(map(len, self.fixed))
         # The maximum of sums, not a sum of maxima: a comparator may not switch between rounds.
         regret_A = np.max(self.fixed, axis=1) - self.played if has_fixed else None
-        return {
-            "regret": None if regret_A is None else regret_A.tolist(),
-            "fixed_rewards": None,
-            "played_rewards": None,
-            "group_regret": list(self.group),
-        }
+        regret = None if regret_A is None else regret_A.tolist()
+        return {"regret": regret, "group_regret": list(self.group)}
 
     def add_round(
         self, reward_AK: npt.NDArray[np.floating[Any]], group_gap_A: npt.NDArray[np.floating[Any]]

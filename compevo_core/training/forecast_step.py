@@ -57,7 +57,6 @@ class PlayedForecasts:
     values_ABH: Tensor  # scaled, of all agents
     truth_BH: Tensor  # scaled; NaN where missing
     reward_AB: Tensor  # minus each agent's error on each window (Eq. 3)
-    reward_A: Tensor  # its mean over the windows
     loss_pred: float  # what L_pred minimised, of the training pass (Eq. 7)
     loss_own: float  # sum of the agents' own errors, of the training pass; 0 at weight 0
     loss_tokens: float  # cross-entropy of the targets' digits, summed; 0 for the head
@@ -158,7 +157,6 @@ class ForecastStep:
             values_ABH=values_ABH,
             truth_BH=truth_BH,
             reward_AB=-error_AB,
-            reward_A=-error_AB.mean(-1),
             loss_pred=loss_pred,
             loss_own=loss_own,
             loss_tokens=loss_tokens,

@@ -305,11 +305,10 @@ class PopulationLoop(TrainingLoop):
         if self.shards.is_first:
             write_text(self.folder.rounds_file, stage.rounds_file.read_text(encoding="utf-8"))
         best = load_newest_checkpoint(stage.best, self.shards)
-        if best is not None:
-            state = restore_state(best, self.model, self.optimizer, self.generators)
-            self._save_checkpoint(state, self.folder.best)
-        state = restore_state(end, self.model, self.optimizer, self.generators)
-        self._save_checkpoint(state, self.folder.checkpoints)
+        for saved, root in [(best, self.folder.best), (end, self.folder.checkpoints)]:
+            if saved is not None:
+                state = restore_state(saved, self.model, self.optimizer, self.generators)
+                self._save_checkpoint(state, root)
         return state
 
     def _keep(self, state: RoundState, *, is_due: bool = False) -> None:

@@ -144,7 +144,7 @@ class RoundTrainer:
         # as the activations of a whole batch would not fit in memory.
         played = self.forecast_step.run(state.logics, examples, generators, state.round)
         record |= {
-            "rewards": played.reward_A.tolist(),
+            "rewards": played.reward_AB.mean(-1).tolist(),
             "loss_pred": played.loss_pred,
             "loss_own": played.loss_own,
             "loss_tokens": played.loss_tokens,
@@ -164,7 +164,7 @@ class RoundTrainer:
         if self.writer is not None and self.schedule.rewrites(state.round):
             # The numpy generator samples the peers first and then the reward windows.
             rng = generators.numpy_rng
-            observed = self._observe(state, played, examples, rng)
+            observed = self._observe(state.logics, record["rewards"], played, examples, rng)
             written = self.writer.propose(observed, state.previous_AD, generators.agents)
             if self.config.pays_for_readings:
                 rewriting = self._score_readings(state, written, rng)
@@ -240,9 +240,7 @@ class RoundTrainer:
         scored = [pool[i] for i in rows]
         truth_WH = stack_truths(scored, played.truth_BH.device)
         keeps_records = self.config.grpo.carry == "record"
-        best: list[list[str]] = [[] for _ in state.logics]
-        if keeps_records:
-            best = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
+        best = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
         # Forecasts of all agents form one tensor, so the played logic fills up shorter lists. It is
         # scored in the same batch as its rivals, as the batch can change the last bit.
         most = max(map(len, best))
@@ -270,7 +268,6 @@ class RoundTrainer:
         reward_AC = to_array(mean_AC)
         reward_AK, n_unparsed = self._score_fixed_logics(state.logics, scored, truth_WH)
         record = {
-            "evolved": True,
             "group_rewards": reward_AG.tolist(),
             "best_response_gap": aggregate_gap_A.tolist(),
             "fixed_unread_answers": n_unparsed,
@@ -300,23 +297,24 @@ class RoundTrainer:
 
     def _observe(
         self,
-        state: RoundState,
+        logics: Sequence[str],
+        rewards: Sequence[float],
         played: PlayedForecasts,
         examples: Sequence[ForecastExample],
         rng: np.random.Generator,
     ) -> list[Observation]:
         """Return what each agent knows: logics and rewards, its news, the windows' history."""
         resolve = self.executor.news_retriever.resolve
-        headlines: list[list[str]] = [[] for _ in state.logics]
+        headlines: list[list[str]] = [[] for _ in logics]
         for agent, windows in zip(self.shards.local_agents, played.news, strict=True):
             headlines[agent] = list_most_read([resolve(ids) for ids in windows])
 
         population = self.config.population
         peers = sample_peers(population.agents, population.exposed_peers, rng)
-        unread: list[list[tuple[str, float]]] = [[] for _ in state.logics]
+        unread: list[list[tuple[str, float]]] = [[] for _ in logics]
         if self.unread_reader is not None:
             # Drawn for all agents, so that the generator stays equal on all processes.
-            seeds = rng.integers(2**63, size=len(state.logics))
+            seeds = rng.integers(2**63, size=len(logics))
             for row, agent in enumerate(self.shards.local_agents):
                 unread[agent] = list_best_unread(
                     self.unread_reader,
@@ -327,14 +325,8 @@ class RoundTrainer:
                     np.random.default_rng(seeds[agent]),
                     self.config.evolution.unread,
                 )
-        return observe(
-            logics=state.logics,
-            rewards=state.rewards if self.config.pays_for_readings else played.reward_A.tolist(),
-            peers=peers,
-            headlines=headlines,
-            recent=describe_recent([example.view for example in examples]),
-            unread=unread,
-        )
+        recent = describe_recent([example.view for example in examples])
+        return observe(logics, rewards, peers, headlines, recent, unread)
 
     def _score(
         self,
