@@ -86,15 +86,12 @@ class LogicWriter:
 
         tokenizer = population.backbone.tokenizer
         self._stop_ids = list_stop_tokens(tokenizer)
-        self._max_new_tokens = config.evolution.max_new_tokens
         self._grammar: SlotGrammar | None = None
         self._draws: SlotDraws | None = None
         if config.evolution.form == "slots":
             self._draws = SlotDraws(config, entities)
             # One end token: the policy would otherwise be taught a meaningless choice of two.
             self._grammar = SlotGrammar(self._draws.slots, tokenizer, self._stop_ids[:1])
-            # A sentence with slots always ends by itself.
-            self._max_new_tokens = self._grammar.max_tokens
 
     def propose(
         self, observed: Sequence[Observation], previous_AD: Tensor, generators: Generators
@@ -238,19 +235,21 @@ class LogicWriter:
         self, read: PrefillCache, samples: int, generators: Generators
     ) -> tuple[Tensor, Tensor]:
         """Sample logics for every local agent: ids, and mask of the first lines, (A, G, T)."""
+        evolution, grammar = self.config.evolution, self._grammar
         settings = SamplingSettings(
             samples=samples,
-            max_new_tokens=self._max_new_tokens,
-            temperature=self.config.evolution.temperature,
+            # A sentence with slots always ends by itself.
+            max_new_tokens=grammar.max_tokens if grammar else evolution.max_new_tokens,
+            temperature=evolution.temperature,
             stop_tokens=self._stop_ids,
             pad_token=self.population.backbone.pad_token_id,
             generators=generators,
         )
         with self.population.use_adapters(self._adapters):
             ids_AGT, mask_AGT = (
-                self.population.sample(read, settings)
-                if self._grammar is None
-                else sample_under_grammar(self.population, read, self._grammar, settings)
+                sample_under_grammar(self.population, read, grammar, settings)
+                if grammar
+                else self.population.sample(read, settings)
             )
 
         # Nothing after the first line becomes part of a logic.

@@ -208,11 +208,14 @@ def list_seed_logics(form: str) -> tuple[str, ...]:
 
 def list_first_logics(config: RunConfig) -> list[str]:
     """Return the first logic of all agents: a seed logic for each that chooses its news."""
-    evolution, members = config.evolution, config.population.list_members()
-    if evolution.start:
-        return list(evolution.start)
-    seeds = iter(list_seed_logics(evolution.form))
-    return [GENERALIST_LOGIC if member.reads == "everything" else next(seeds) for member in members]
+    evolution = config.evolution
+    return list(evolution.start) or _assign_logics(config, list_seed_logics(evolution.form))
+
+
+def _assign_logics(config: RunConfig, logics: Sequence[str]) -> list[str]:
+    """Return one of the logics for each agent that chooses its news, in turn."""
+    chosen, members = itertools.cycle(logics), config.population.list_members()
+    return [GENERALIST_LOGIC if each.reads == "everything" else next(chosen) for each in members]
 
 
 class SlotLogic(NamedTuple):
@@ -313,15 +316,13 @@ def read_query(logic: str) -> LogicQuery:
     mentioned = logic.lower()
     topics = (logic,) if slots is None else slots.topics
     region = next((name for name in _REGION_NAMES if name.lower() in mentioned), "")
-    counts = [count for text, count in _COUNTS.items() if text in mentioned]
-    days = [count for text, count in _AGES.items() if text in mentioned]
     return LogicQuery(
         topics=topics,
         region=region,
         is_home=_HOME_REGION in mentioned,
         is_local=_LOCAL in mentioned,
-        most=counts[0] if counts else None,
-        days=days[0] if days else None,
+        most=next((count for text, count in _COUNTS.items() if text in mentioned), None),
+        days=next((days for text, days in _AGES.items() if text in mentioned), None),
     )
 
 
@@ -361,9 +362,7 @@ def name_own_topics(config: RunConfig, train: WindowSet, news: NewsPool | None) 
             f"no word is in the headlines of {_FEWEST_ORIGINS} train origins, so agents have no "
             "topics: give more news, or set evolution.topics"
         )
-    members = config.population.list_members()
-    seeds = itertools.cycle(_write_seed_logics(words[: len(members)]))
-    start = [GENERALIST_LOGIC if each.reads == "everything" else next(seeds) for each in members]
+    start = _assign_logics(config, _write_seed_logics(words[: config.population.agents]))
     named = [topic for topic in config.evolution.topics if topic != OWN_TOPICS]
     topics = named + words[:_MOST_TOPICS]
     return config.with_overrides({"evolution.topics": topics, "evolution.start": start})
