@@ -55,9 +55,9 @@ class Proposal:
     is_empty_AG: Tensor
     prompt_ids: list[list[int]]
     # The soft prompts of all agents; None in the ablation without fusion
-    soft_prompt_AD: Tensor | None
-    n_empty: int  # drafts and samples that contained no logic and were replaced
-    n_cut: int  # logic-update prompts that were too long and lost news, history or peers
+    soft_prompt_AD: Tensor | None = None
+    n_empty: int = 0  # drafts and samples that contained no logic and were replaced
+    n_cut: int = 0  # logic-update prompts that were too long and lost news, history or peers
 
 
 class LogicWriter:
@@ -84,22 +84,21 @@ class LogicWriter:
         self.shards = shards
         self._adapters = adapters
 
-        tokenizer = population.backbone.tokenizer
-        self._stop_ids = list_stop_tokens(tokenizer)
+        self._tokenizer = population.backbone.tokenizer
+        self._stop_ids = list_stop_tokens(self._tokenizer)
         self._grammar: SlotGrammar | None = None
         self._draws: SlotDraws | None = None
         if config.evolution.form == "slots":
             self._draws = SlotDraws(config, entities)
             # One end token: the policy would otherwise be taught a meaningless choice of two.
-            self._grammar = SlotGrammar(self._draws.slots, tokenizer, self._stop_ids[:1])
+            self._grammar = SlotGrammar(self._draws.slots, self._tokenizer, self._stop_ids[:1])
 
     def propose(
         self, observed: Sequence[Observation], previous_AD: Tensor, generators: Generators
     ) -> Proposal:
         """Run the three-stage update and sample G logics for each local agent; all are observed."""
-        tokenizer = self.population.backbone.tokenizer
         local: list[Observation] = self.shards.local(observed)
-        prompts = [fit_logic_prompt(seen, self.config, tokenizer) for seen in local]
+        prompts = [fit_logic_prompt(seen, self.config, self._tokenizer) for seen in local]
         prompt_ids = [ids for ids, _ in prompts]
         fallbacks = [seen.logic for seen in local]
 
@@ -179,8 +178,7 @@ class LogicWriter:
 
         They are the last-layer states at the final token (4.3).
         """
-        tokenizer = self.population.backbone.tokenizer
-        prompts = [[PromptGroup(tokenize_prompt(tokenizer, text))] for text in local_logics]
+        prompts = [[PromptGroup(tokenize_prompt(self._tokenizer, text))] for text in local_logics]
         with self.population.use_adapters(self._adapters):
             local_AD = self.population.read_out(self.population.pack(prompts))[:, 0, 0]
         gathered_AD: Tensor = self.shards.all_gather(local_AD, "states")
@@ -204,9 +202,7 @@ class LogicWriter:
             mask_AGT=no_tokens_AGT,
             is_empty_AG=is_empty_AG,
             prompt_ids=[[] for _ in groups],
-            soft_prompt_AD=None,
             n_empty=int(is_empty_AG.sum()),
-            n_cut=0,
         )
 
     def _draw(
@@ -253,28 +249,26 @@ class LogicWriter:
             )
 
         # Nothing after the first line becomes part of a logic.
-        tokenizer = self.population.backbone.tokenizer
         ended_AGT = mask_AGT.clone()
         for ids_T, mask_T in zip(ids_AGT.flatten(0, 1), ended_AGT.flatten(0, 1), strict=True):
-            mask_T[count_first_line(tokenizer, ids_T[mask_T.bool()].tolist()) :] = 0
+            mask_T[count_first_line(self._tokenizer, ids_T[mask_T.bool()].tolist()) :] = 0
         return ids_AGT, ended_AGT
 
     def _decode_groups(
         self, ids_AGT: Tensor, mask_AGT: Tensor, fallbacks: Sequence[str]
     ) -> tuple[list[list[str]], Tensor]:
         """Return the logics of each agent's samples, and which samples are its fallback, (A, G)."""
-        tokenizer = self.population.backbone.tokenizer
         groups: list[list[tuple[str, bool]]] = []
         for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True):
             groups.append([])
             for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True):
                 ids = ids_T[mask_T.bool()].tolist()
-                text = tokenizer.decode(ids, skip_special_tokens=True)
+                text = self._tokenizer.decode(ids, skip_special_tokens=True)
                 if self._grammar is not None:
                     groups[-1].append((text.strip(), False))
                     continue
 
-                has_ended = ids[-1] == tokenizer.eos_token_id or "\n" in text
+                has_ended = ids[-1] == self._tokenizer.eos_token_id or "\n" in text
                 groups[-1].append(clean_logic(text, fallback, was_cut=not has_ended))
         return _split_groups(groups, ids_AGT.device)
 
