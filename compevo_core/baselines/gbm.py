@@ -35,12 +35,14 @@ from compevo_core.baselines.base import (
 from compevo_core.baselines.features import (
     CALENDAR_NAMES,
     FeatureSpace,
+    PastSpace,
+    PublishedErrorSpace,
     encode_calendars,
+    encode_weather,
     list_own_covariates,
     name_columns,
     stack_change,
 )
-from compevo_core.baselines.leads import PastSpace, PublishedErrorSpace, encode_weather
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.scaling import Scaler
