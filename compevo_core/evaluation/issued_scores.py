@@ -38,7 +38,7 @@ from compevo_core.data.steps import count_steps
 from compevo_core.data.view import count_season_steps
 from compevo_core.evaluation.metrics import score, score_quantiles
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.forecast.explain import BAND_80, find_band, read_day_quantiles
+from compevo_core.forecast.explain import BAND_80, find_band
 from compevo_core.forecast.issued import (
     BASE,
     EQUAL,
@@ -275,7 +275,7 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterat
     inside: dict[str, Any] = {}
     series = next(entry for entry in facts["series"] if str(entry["entity"]) == entity)
     for name, value in (("mean", truth_H.mean()), ("peak", truth_H.max())):
-        low, high = find_band(read_day_quantiles(series, name)) or (np.nan, np.nan)
+        low, high = find_band(series, name) or (np.nan, np.nan)
         is_known = bool(np.isfinite([low, high, value]).all())
         inside[f"{name}_inside_80"] = bool(low <= value <= high) if is_known else None
 
@@ -429,15 +429,12 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
 
     ``rows`` follow ``SCORED_SCHEMA``; the errors of ``reference`` show how hard a day was.
     """
-    rows = select_standing(rows)
-    issued = rows.filter((pl.col("known_to") == known_to) & (pl.col("method") == METHOD))
+    rows = select_standing(rows).filter(known_to=known_to)
+    issued = rows.filter(method=METHOD)
     newest = issued.sort("day").tail(1)["artifact_hash"]
     same_model = issued.filter(pl.col("artifact_hash").is_in(newest.implode()))
-    pairs = (
-        _pair_days(rows.filter(pl.col("known_to") == known_to))
-        .filter(pl.col("reference") == reference)
-        .join(same_model.select("day", "entity"), on=["day", "entity"])
-    )
+    pairs = _pair_days(rows).filter(reference=reference)
+    pairs = pairs.join(same_model.select("day", "entity"), on=["day", "entity"])
 
     # First for each series: a large one would hide the drift of a small one.
     ratio = (pl.col("mae") / pl.col("reference_mae")).log()
@@ -499,11 +496,8 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
     """
     from scipy import stats
 
-    issued = select_standing(rows).filter(
-        (pl.col("known_to") == known_to)
-        & (pl.col("method") == METHOD)
-        & pl.col("coverage_80").is_not_null()
-    )
+    issued = select_standing(rows).filter(known_to=known_to, method=METHOD)
+    issued = issued.drop_nulls("coverage_80")
     days = issued["day"].unique().sort().tail(COVERAGE_DAYS)
     recent = issued.filter(pl.col("day").is_in(days.implode()))
     if not days.len():

@@ -180,16 +180,13 @@ def score_quantiles(y_NH: FloatArray, quantiles_NQH: FloatArray) -> dict[str, fl
     levels = np.array(LEVELS)[has_level_Q].tolist() if truth.size else []
     by_level = {level: known_NQH[:, row][is_observed_NH] for row, level in enumerate(levels)}
 
+    scores: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
     pinball: dict[float, float] = {}
-    below: dict[float, float] = {}
     for level, quantile in by_level.items():
         error = truth - quantile
         pinball[level] = float(np.maximum(level * error, (level - 1) * error).mean())
-        below[level] = float((truth <= quantile).mean())
-
-    scores: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
-    scores |= {PINBALL_COLUMNS[level]: loss for level, loss in pinball.items()}
-    scores |= {BELOW_COLUMNS[level]: share for level, share in below.items()}
+        scores[PINBALL_COLUMNS[level]] = pinball[level]
+        scores[BELOW_COLUMNS[level]] = float((truth <= quantile).mean())
     if pinball.keys() >= set(PUBLISHED_LEVELS):
         scores["pinball_10_50_90"] = float(np.mean([pinball[level] for level in PUBLISHED_LEVELS]))
     if pinball.keys() >= set(WQL_LEVELS) and truth.any():

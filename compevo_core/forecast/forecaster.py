@@ -76,8 +76,8 @@ class CompEvoForecaster:
         artifact_hash: sha256 over these hashes, as the trainer sealed it.
         knowledge_cutoff: stated end of the backbone's training data; scores before it may be
             memorised.
-        trainable_parameters: how many numbers were trained in rounds. takes_new: whether it
-        forecasts series that were not in train: as the mean of what fitted
+        trainable_parameters: how many numbers were trained in rounds.
+        takes_new: whether it forecasts series that were not in train, as the mean of what fitted
             ones would forecast from its inputs, in their scale. Off unless set.
     """
 
