@@ -329,14 +329,10 @@ def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, in
         pl.when(is_unchanged).then("scored_at_before").otherwise("scored_at").alias("scored_at"),
     )
 
-    rows = pl.concat(
-        [
-            stored.join(scored, on=list(KEY), how="anti"),
-            noted.select(pl.col(name).cast(kind) for name, kind in SCORED_SCHEMA.items()),
-        ]
-    )
-    counts = pairs.select(is_new.sum().alias("new"), is_revised.sum().alias("revised")).row(0)
-    return rows.sort(KEY), int(counts[0]), int(counts[1])
+    others = stored.join(scored, on=list(KEY), how="anti")
+    replaced = noted.select(pl.col(name).cast(kind) for name, kind in SCORED_SCHEMA.items())
+    added, revised = pairs.select(is_new.sum().alias("new"), is_revised.sum()).row(0)
+    return pl.concat([others, replaced]).sort(KEY), int(added), int(revised)
 
 
 def select_standing(rows: pl.DataFrame, *within: str) -> pl.DataFrame:
@@ -542,21 +538,15 @@ def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.D
     for folder in list_records(root, chain):
         # Later issues have a number behind the name and come after the first.
         newest[folder.parent.name, "-".join(folder.name.split("-")[:2])] = folder
-    rows = pl.concat(
-        [
-            pl.DataFrame(schema=_STEP_SCHEMA),
-            *(
-                steps
-                for folder in newest.values()
-                for steps in _list_steps(read_issued(folder, chain), series_by_id)
-            ),
-        ]
-    )
+    parts = [pl.DataFrame(schema=_STEP_SCHEMA)]
+    for folder in newest.values():
+        parts += _list_steps(read_issued(folder, chain), series_by_id)
 
     error, has_band = pl.col("value") - pl.col("truth"), pl.col("low").is_not_null()
-    is_inside = (pl.col("low") <= pl.col("truth")) & (pl.col("truth") <= pl.col("high"))
+    is_inside = pl.col("truth").is_between("low", "high")
     return (
-        rows.group_by(_STEP_GROUP)
+        pl.concat(parts)
+        .group_by(_STEP_GROUP)
         .agg(
             n_points=pl.len().cast(pl.Int64),
             mae=error.abs().mean(),
@@ -581,7 +571,7 @@ def _list_steps(
     """Yield value, band and truth of each series and method at the steps whose truth is known."""
     local = [start.astimezone(issued.zone) for start in issued.starts]
     form = "%H:%M" if issued.step < timedelta(days=1) else "%d"
-    shared = {"known_to": name_known_to(issued.facts), "is_on_time": is_on_time(issued)}
+    known_to, on_time = pl.lit(name_known_to(issued.facts)), pl.lit(is_on_time(issued))
     is_band = pl.col("low") <= pl.col("high")
 
     for facts in issued.facts["series"]:
@@ -601,7 +591,7 @@ def _list_steps(
                 }
             ).with_columns(entity=pl.lit(entity), method=pl.lit(method), unit=pl.lit(issued.unit))
             yield (
-                steps.with_columns(**{name: pl.lit(value) for name, value in shared.items()})
+                steps.with_columns(known_to=known_to, is_on_time=on_time)
                 .filter(pl.col("truth").is_finite())
                 .with_columns(pl.when(is_band).then(pl.col("low", "high")))
                 .select(pl.col(name).cast(kind) for name, kind in _STEP_SCHEMA.items())
