@@ -4,7 +4,7 @@ Source: MAPoRL (Park et al., 2025), where language models answer, read each othe
 again, and are trained together by PPO on a verifier's scores. As the paper adapts it, an answer is
 a forecast and its rationale the articles that the agent read; the reward is the forecast's error,
 and the verifier's scores of the last turn weigh the agents. A forecast is sampled from a normal
-distribution around the numeric head's. Training is in ``training.debate``.
+distribution around the numeric head's. Training is in ``training.forecast_step``.
 
 Shapes: A agents, B windows, T turns, H horizon, D hidden.
 """
@@ -30,7 +30,7 @@ from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.strategy import ALL_AGENTS, StrategyExecutor
 from compevo_core.agents.text_decoder import format_numbers
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray, split_evenly
+from compevo_core.data.arrays import FloatArray, split_evenly, to_array
 from compevo_core.data.view import WindowView
 from compevo_core.lora.population import Population
 
@@ -130,6 +130,8 @@ def find_better(error_AB: Tensor) -> Tensor:
 class DebateExecutor(StrategyExecutor):
     """Let a population debate; :meth:`forecast` returns a single turn of one agent."""
 
+    decoder: HeadDecoder
+
     def __init__(
         self,
         config: RunConfig,
@@ -140,7 +142,6 @@ class DebateExecutor(StrategyExecutor):
     ) -> None:
         super().__init__(config, population, decoder, news_retriever)
         self.heads = heads
-        self._reader = decoder
 
     @torch.no_grad()
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
@@ -156,9 +157,9 @@ class DebateExecutor(StrategyExecutor):
 
     def exchange(self, readings: AgentReadings, values_ABH: Tensor) -> AgentReadings:
         """Return the readings with a note of the others' forecasts and reasons after the news."""
-        scaled_ABH = values_ABH.detach().cpu().numpy().astype(np.float64)
+        scaled_ABH = to_array(values_ABH).astype(np.float64)
         views = [reading.example.view for reading in readings[0]]
-        scaler = self._reader.inputs.scaler
+        scaler = self.decoder.inputs.scaler
         in_unit_ABH = np.stack(
             [scaler.unscale(scaled_ABH[:, b], view.entity) for b, view in enumerate(views)], axis=1
         )
@@ -180,12 +181,12 @@ class DebateExecutor(StrategyExecutor):
         base_ABH: Tensor | None = None,
         agents: slice = ALL_AGENTS,
     ) -> Tensor:
-        """Return the number (A, B) that one kind of adapters and head gives each window.
+        """Return the number (A, B) that one kind of head gives each window.
 
         Agents read ``base_ABH``, where it is given, in place of their base.
         """
-        base = None if base_ABH is None else base_ABH.detach().cpu().numpy().astype(np.float64)
+        base = None if base_ABH is None else to_array(base_ABH).astype(np.float64)
         with self.population.use_adapters(kind, rows=agents):
-            states_ABTD, _ = self._reader.read_states(readings, agents, base)
+            states_ABTD, _ = self.decoder.read_states(readings, agents, base)
         value_AB: Tensor = self.heads(kind, states_ABTD[:, :, -1], agents)
         return value_AB

@@ -21,8 +21,6 @@ from compevo_core.data.quantiles import PastErrors, find_scale, measure_spread
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import WindowView, count_minutes
 
-_COUNTS = ("entity_N", "origin_N", "until_N", "end_N", "unknown_N")
-
 
 @dataclasses.dataclass(frozen=True)
 class Experience:
@@ -43,12 +41,9 @@ class Experience:
     @classmethod
     def start(cls, entities: Sequence[str], agents: int, horizon: int) -> Self:
         """Return no experience."""
-        shapes = {"NAH": (0, agents, horizon), "NH": (0, horizon), "N": (0,)}
-        arrays: dict[str, Any] = {
-            name: np.empty(shapes[name.rpartition("_")[2]], np.int64 if name in _COUNTS else float)
-            for name in _ARRAYS
-        }
-        return cls(tuple(entities), **arrays)
+        nothing_NH = np.empty((0, horizon))
+        nothing = cls.of(entities, [], np.empty((0, agents, horizon)), nothing_NH, nothing_NH)
+        return dataclasses.replace(nothing, scale_NH=nothing_NH)
 
     @classmethod
     def of(
@@ -87,7 +82,7 @@ class Experience:
     def join(self, *later: Self) -> Self:
         """Return this experience followed by later ones of the same series."""
         joined: dict[str, Any] = {
-            name: np.concatenate([getattr(part, name) for part in (self, *later)])
+            name: np.concatenate([getattr(part, name) for part in [self, *later]])
             for name in _ARRAYS
         }
         return dataclasses.replace(self, **joined)

@@ -119,23 +119,21 @@ class NumericTokens(nn.Module):
         article_size = inputs.article_size
         self.article_AED = sample(article_size, hidden, fan_in=1) if reads_articles else None
 
-    def embed_context(self, context_BC: Tensor, agents: slice) -> Tensor:
-        """Return the token of calendar, weather and series, (A, B, D)."""
-        product_ABD = torch.einsum("bc,acd->abd", context_BC, self.context_ACD[agents])
-        return product_ABD + self.context_bias_AD[agents][:, None]
+    def forward(
+        self, context_BC: Tensor, history_ABH: Tensor, channels_ABSH: Tensor, agents: slice
+    ) -> Tensor:
+        """Return the tokens of context, input and target day, one after the other, (A, B, T, D)."""
+        context_ABD = torch.einsum("bc,acd->abd", context_BC, self.context_ACD[agents])
+        context_ABD = context_ABD + self.context_bias_AD[agents][:, None]
 
-    def embed_history(self, history_ABH: Tensor, agents: slice) -> Tensor:
-        """Return the tokens of the input, (A, B, T, D)."""
         patches_ABTK = self.history.fold(history_ABH, before=True)
-        product_ABTD = torch.einsum("abtk,akd->abtd", patches_ABTK, self.history_AKD[agents])
-        return product_ABTD + self.history_position_ATD[agents][:, None]
+        history_ABTD = torch.einsum("abtk,akd->abtd", patches_ABTK, self.history_AKD[agents])
+        history_ABTD = history_ABTD + self.history_position_ATD[agents][:, None]
 
-    def embed_target(self, channels_ABSH: Tensor, agents: slice) -> Tensor:
-        """Return the tokens of the target day, (A, B, T, D)."""
-        patches_ABSTK = self.target.fold(channels_ABSH, before=False)
-        features_ABTF = patches_ABSTK.transpose(2, 3).flatten(3)
-        product_ABTD = torch.einsum("abtf,afd->abtd", features_ABTF, self.target_AFD[agents])
-        return product_ABTD + self.target_position_ATD[agents][:, None]
+        features_ABTF = self.target.fold(channels_ABSH, before=False).transpose(2, 3).flatten(3)
+        target_ABTD = torch.einsum("abtf,afd->abtd", features_ABTF, self.target_AFD[agents])
+        target_ABTD = target_ABTD + self.target_position_ATD[agents][:, None]
+        return torch.cat([context_ABD[:, :, None], history_ABTD, target_ABTD], 2)
 
     def embed_articles(self, articles_ME: Tensor, agents: slice) -> Tensor:
         """Return one token per article, and last the token of no news, (A, M + 1, D)."""
@@ -221,8 +219,8 @@ class HeadDecoder:
         # Soft tokens of a window that are read, and those from which its forecast is read out.
         self.read_tokens = CONTEXT_TOKENS + self._tokens.history.count
         self.target_tokens = self._tokens.target.count
-        self._readout = PatchReadout(len(local_agents), hidden, self._tokens.target)
-        trained = {"tokens": self._tokens, "readout": self._readout}
+        self.readout = PatchReadout(len(local_agents), hidden, self._tokens.target)
+        trained = {"tokens": self._tokens, "readout": self.readout}
         self.module = nn.ModuleDict(trained).to(device)
 
         # Every batch has the same few texts.
@@ -234,16 +232,13 @@ class HeadDecoder:
     def decode(
         self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
     ) -> BatchForecasts:
-        """Forecast every reading of some local agents under each of its logics, in their order.
-
-        The forecasts have a gradient path whenever torch records one.
-        """
-        del train
+        """Forecast every reading of some local agents under each of its logics, in their order."""
+        del train  # there is a gradient path whenever torch records one
 
         # Every logic of a window corrects the same base.
         examples = [reading.example for reading in readings[0] for _ in reading.logics]
         values_ABH = self._to_tensor(mix_bases(self.mix_AP[agents], examples))
-        readout = self._readout
+        readout = self.readout
         is_started = readout.weight_AKD[agents].any() or readout.bias_AH[agents].any()
         if torch.is_grad_enabled() or is_started:
             states_ARTD, n_cut = self.read_states(readings, agents)
@@ -252,12 +247,6 @@ class HeadDecoder:
             # A read-out of zeros corrects nothing.
             _, n_cut = self._lay_out(readings, list(_list_articles(readings)))
         return BatchForecasts(values_ABH, values_ABH.new_zeros(len(readings)), n_cut=n_cut)
-
-    @torch.no_grad()
-    def centre(self, readings: AgentReadings) -> None:
-        """Fix the statistics of the read-out from train windows; call before the first round."""
-        states_ARTD, _ = self.read_states(readings, slice(None))
-        self._readout.centre(states_ARTD)
 
     def read_states(
         self, readings: AgentReadings, agents: slice, base_ABH: FloatArray | None = None
@@ -295,7 +284,7 @@ class HeadDecoder:
         """
         window_tokens = self.read_tokens + self.target_tokens
         first_article = len(readings[0]) * window_tokens
-        rows = {article: first_article + i for i, article in enumerate((*articles, _NO_NEWS))}
+        rows = {article: row for row, article in enumerate([*articles, _NO_NEWS], first_article)}
         groups: list[list[PromptGroup]] = [[] for _ in readings]
         n_cut = 0
         for of_agent, agent_readings in zip(groups, readings, strict=True):
@@ -355,7 +344,7 @@ class HeadDecoder:
         """Return the soft tokens of the windows, one window after the other, (A, B S, D)."""
         base_ABH = mix_bases(self.mix_AP[agents], examples) if base_ABH is None else base_ABH
         context_BC, history_BH, season_BH, priors_BPH, read_ABH = map(
-            self._to_tensor, (*self.inputs.extract(examples), base_ABH)
+            self._to_tensor, [*self.inputs.extract(examples), base_ABH]
         )
         season_ABH = season_BH.expand_as(read_ABH)
 
@@ -365,16 +354,7 @@ class HeadDecoder:
             difference_ABPH = priors_BPH - read_ABH[:, :, None]
             channels += (difference_ABPH / self.inputs.spread_of_priors).unbind(2)
         history_ABH = history_BH * self._is_seen_AH[agents][:, None]
-
-        tokens = self._tokens
-        soft_ABTD = torch.cat(
-            [
-                tokens.embed_context(context_BC, agents)[:, :, None],
-                tokens.embed_history(history_ABH, agents),
-                tokens.embed_target(torch.stack(channels, 2), agents),
-            ],
-            2,
-        )
+        soft_ABTD: Tensor = self._tokens(context_BC, history_ABH, torch.stack(channels, 2), agents)
         return soft_ABTD.flatten(1, 2)
 
     def _to_tensor(self, array: FloatArray) -> Tensor:

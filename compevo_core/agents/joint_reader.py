@@ -21,7 +21,7 @@ Shapes: N windows, A agents, C logics, K columns, H horizon.
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -144,67 +144,53 @@ class LogicScorer:
     def __init__(self, reader: FittedReader, config: RunConfig) -> None:
         """Take a reader of the windows that score, each with a known truth."""
         self.reader = reader
-        self._is_joint = config.news.fit == "joint"
         self.pays_contribution = config.evolution.credit == "contribution"
+        self._is_joint = self.pays_contribution and config.news.fit == "joint"
 
     def score(self, agent: int, logics: Sequence[str], standing: Standing) -> FloatArray:
         """Return by how much each logic of an agent lowers the error of each window, (C, N)."""
-        # An agent that is paid by its own error is scored as if it were the whole population.
-        base_NH, weight_N1 = self.reader.base_ANH[agent], np.ones((1, 1))
-        others: list[tuple[int, str]] = []
-        if self.pays_contribution:
-            base_NH = mix(standing.weights_NA, self.reader.base_ANH)
-            weight_N1 = standing.open_NA[:, [agent]]
-            others = [
-                (other, logic)
-                for other, logic in enumerate(standing.logics)
-                if other != agent and standing.weights_NA[:, other].any()
-            ]
-        missed_NH = interpolate(self.reader.truth_NH - base_NH)
-        left_CNH: Iterable[FloatArray]
-        if self.pays_contribution and self._is_joint:
-            left_CNH = self._fit_jointly(agent, logics, standing, others, missed_NH)
+        weights_NA, open_NA = standing.weights_NA, standing.open_NA
+        if not self.pays_contribution:
+            # Paid by its own error, it is scored as if it were the whole population.
+            weights_NA = open_NA = np.zeros_like(open_NA)
+            open_NA[:, agent] = 1.0
+        others = [
+            (other, logic)
+            for other, logic in enumerate(standing.logics)
+            if other != agent and weights_NA[:, other].any()
+        ]
+        missed_NH = interpolate(self.reader.truth_NH - mix(weights_NA, self.reader.base_ANH))
+
+        # What the others leave, then what is left with each of the logics added.
+        left_CNH = np.empty((1 + len(logics), *missed_NH.shape))
+        if self._is_joint:
+            for steps, share_NA in list_kinds_of_steps(self.reader.weights_ANH):
+                missed_Nh, blocks = missed_NH[:, steps], self.reader.blocks
+                gram_NN = np.zeros((len(missed_NH), len(missed_NH)))
+                for other, logic in others:
+                    gram_NN += self._multiply(other, logic, weights_NA, share_NA)
+                left_CNH[0][:, steps] = hold_out_by_kernel(gram_NN, missed_Nh, blocks)
+                for row, logic in enumerate(logics, 1):
+                    joined_NN = gram_NN + self._multiply(agent, logic, open_NA, share_NA)
+                    left_CNH[row][:, steps] = hold_out_by_kernel(joined_NN, missed_Nh, blocks)
         else:
             for other, logic in others:
-                missed_NH = missed_NH - standing.weights_NA[:, [other]] * self._read(other, logic)
-            left = [missed_NH - weight_N1 * self._read(agent, logic) for logic in logics]
-            left_CNH = [missed_NH, *left]
+                missed_NH = missed_NH - weights_NA[:, [other]] * self._read(other, logic)
+            left_CNH[0] = missed_NH
+            for row, logic in enumerate(logics, 1):
+                left_CNH[row] = missed_NH - open_NA[:, [agent]] * self._read(agent, logic)
 
         # Steps without a truth were interpolated for the fits, but count in no error.
         known_NH = np.where(np.isfinite(self.reader.truth_NH), 1.0, np.nan)
-        before_N, *after_CN = (np.nanmean(known_NH * left_NH**2, axis=1) for left_NH in left_CNH)
+        before_N, *after_CN = np.nanmean(known_NH * left_CNH**2, axis=2)
         return np.stack([before_N - after_N for after_N in after_CN])
 
-    def _fit_jointly(
-        self,
-        agent: int,
-        logics: Sequence[str],
-        standing: Standing,
-        others: Sequence[tuple[int, str]],
-        missed_NH: FloatArray,
-    ) -> FloatArray:
-        """Return held-out residuals (1 + C, N, H): of the others, then with each logic added."""
-        left_CNH = np.empty((1 + len(logics), *missed_NH.shape))
-        for steps, share_NA in list_kinds_of_steps(self.reader.weights_ANH):
-            missed_Nh, blocks = missed_NH[:, steps], self.reader.blocks
-            others_NN = np.zeros((len(missed_NH), len(missed_NH)))
-            for other, logic in others:
-                weight_N = standing.weights_NA[:, other]
-                others_NN += self._multiply(other, logic, weight_N, share_NA[:, other])
-
-            left_CNH[0][:, steps] = hold_out_by_kernel(others_NN, missed_Nh, blocks)
-            for row, logic in enumerate(logics, 1):
-                weight_N = standing.open_NA[:, agent]
-                joined_NN = others_NN + self._multiply(agent, logic, weight_N, share_NA[:, agent])
-                left_CNH[row][:, steps] = hold_out_by_kernel(joined_NN, missed_Nh, blocks)
-        return left_CNH
-
     def _multiply(
-        self, agent: int, logic: str, weight_N: FloatArray, share_N: FloatArray
+        self, agent: int, logic: str, weights_NA: FloatArray, share_NA: FloatArray
     ) -> FloatArray:
         """Return the Gram matrix (N, N) of what an agent reads in a joint fit."""
-        design = self.reader.design(agent, logic)
-        x_NK = scale_columns(weight_N, share_N)[:, None] * design.x_NK
+        scale_N = scale_columns(weights_NA[:, agent], share_NA[:, agent])
+        x_NK = scale_N[:, None] * self.reader.design(agent, logic).x_NK
         return np.asarray(x_NK @ x_NK.T)
 
     def _read(self, agent: int, logic: str) -> FloatArray:
@@ -229,7 +215,6 @@ class Turns:
         """Return a round's record of rewards; samples come after the logic that was played."""
         samples = slice(1, 1 + n_samples)
         return {
-            "evolved": True,
             "group_rewards": [gain_C[samples].tolist() for gain_C in self.gain_AC],
             "best_response_gap": self.gaps(n_samples).tolist(),
             "news_gains": [float(gain_C[0]) for gain_C in self.gain_AC],

@@ -55,9 +55,9 @@ class Proposal:
     is_empty_AG: Tensor
     prompt_ids: list[list[int]]
     # The soft prompts of all agents; None in the ablation without fusion
-    soft_prompt_AD: Tensor | None
-    n_empty: int  # drafts and samples that contained no logic and were replaced
-    n_cut: int  # logic-update prompts that were too long and lost news, history or peers
+    soft_prompt_AD: Tensor | None = None
+    n_empty: int = 0  # drafts and samples that contained no logic and were replaced
+    n_cut: int = 0  # logic-update prompts that were too long and lost news, history or peers
 
 
 class LogicWriter:
@@ -84,25 +84,21 @@ class LogicWriter:
         self.shards = shards
         self._adapters = adapters
 
-        tokenizer = population.backbone.tokenizer
-        self._stop_ids = list_stop_tokens(tokenizer)
-        self._max_new_tokens = config.evolution.max_new_tokens
+        self._tokenizer = population.backbone.tokenizer
+        self._stop_ids = list_stop_tokens(self._tokenizer)
         self._grammar: SlotGrammar | None = None
         self._draws: SlotDraws | None = None
         if config.evolution.form == "slots":
             self._draws = SlotDraws(config, entities)
             # One end token: the policy would otherwise be taught a meaningless choice of two.
-            self._grammar = SlotGrammar(self._draws.slots, tokenizer, self._stop_ids[:1])
-            # A sentence with slots always ends by itself.
-            self._max_new_tokens = self._grammar.max_tokens
+            self._grammar = SlotGrammar(self._draws.slots, self._tokenizer, self._stop_ids[:1])
 
     def propose(
         self, observed: Sequence[Observation], previous_AD: Tensor, generators: Generators
     ) -> Proposal:
         """Run the three-stage update and sample G logics for each local agent; all are observed."""
-        tokenizer = self.population.backbone.tokenizer
         local: list[Observation] = self.shards.local(observed)
-        prompts = [fit_logic_prompt(seen, self.config, tokenizer) for seen in local]
+        prompts = [fit_logic_prompt(seen, self.config, self._tokenizer) for seen in local]
         prompt_ids = [ids for ids, _ in prompts]
         fallbacks = [seen.logic for seen in local]
 
@@ -111,9 +107,7 @@ class LogicWriter:
         draft_AGT, draft_mask_AGT = self._sample(read, 1, generators)
         drafts, is_empty_draft_AG = self._decode_groups(draft_AGT, draft_mask_AGT, fallbacks)
         candidates = [group[0] for group in drafts]
-        candidate_AD = self.shards.all_gather(
-            self.encode([self._tokenize(text) for text in candidates]), "states"
-        )
+        candidate_AD = self.encode(candidates)
 
         # Stages 2 and 3: opponent context and gates, then one soft-prompt embedding (Eq. 9 to 13).
         soft_prompt_AD = None
@@ -179,37 +173,36 @@ class LogicWriter:
         with self.population.use_adapters(None):
             return self._score(proposal.prompt_ids, proposal.ids_AGT, proposal.mask_AGT, neutral_AD)
 
-    def encode(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Return logic representations (A, D), the last-layer state at the final token (4.3)."""
-        packed = self.population.pack([[PromptGroup(row)] for row in rows])
+    def encode(self, local_logics: Sequence[str]) -> Tensor:
+        """Return logic representations of all agents (A, D), where local rows carry gradient.
+
+        They are the last-layer states at the final token (4.3).
+        """
+        prompts = [[PromptGroup(tokenize_prompt(self._tokenizer, text))] for text in local_logics]
         with self.population.use_adapters(self._adapters):
-            return self.population.read_out(packed)[:, 0, 0]
+            local_AD = self.population.read_out(self.population.pack(prompts))[:, 0, 0]
+        gathered_AD: Tensor = self.shards.all_gather(local_AD, "states")
+        return gathered_AD
 
     @torch.no_grad()
     def encode_logics(self, logics: Sequence[str]) -> Tensor:
         """Return representations (A, D) of all agents' logics; the previous states of round 0."""
-        local_AD = self.encode([self._tokenize(text) for text in self.shards.local(logics)])
-        gathered_AD: Tensor = self.shards.all_gather(local_AD, "states")
-        return gathered_AD
+        return self.encode(self.shards.local(logics))
 
     def _propose_texts(self, read: Sequence[Sequence[tuple[str, bool]]]) -> Proposal:
         """Return a proposal of texts that no policy sampled, with whether each is a fallback."""
         groups, is_empty_AG = _split_groups(read, self.population.backbone.device)
         candidates = [group[0] for group in groups]
-        candidate_AD = self.encode([self._tokenize(text) for text in candidates])
-
         no_tokens_AGT = torch.zeros(*is_empty_AG.shape, 0, dtype=torch.long)
         return Proposal(
             candidates=candidates,
-            candidate_AD=self.shards.all_gather(candidate_AD, "states"),
+            candidate_AD=self.encode(candidates),
             group_logics=groups,
             ids_AGT=no_tokens_AGT,
             mask_AGT=no_tokens_AGT,
             is_empty_AG=is_empty_AG,
             prompt_ids=[[] for _ in groups],
-            soft_prompt_AD=None,
             n_empty=int(is_empty_AG.sum()),
-            n_cut=0,
         )
 
     def _draw(
@@ -222,9 +215,6 @@ class LogicWriter:
             self._draws.draw(count, seen.logic, [logic for _, _, logic in seen.peers], generator)
             for seen, generator in zip(local, generators, strict=True)
         ]
-
-    def _tokenize(self, text: str) -> list[int]:
-        return tokenize_prompt(self.population.backbone.tokenizer, text)
 
     @torch.no_grad()
     def _read_prompts(
@@ -241,47 +231,44 @@ class LogicWriter:
         self, read: PrefillCache, samples: int, generators: Generators
     ) -> tuple[Tensor, Tensor]:
         """Sample logics for every local agent: ids, and mask of the first lines, (A, G, T)."""
+        evolution, grammar = self.config.evolution, self._grammar
         settings = SamplingSettings(
             samples=samples,
-            max_new_tokens=self._max_new_tokens,
-            temperature=self.config.evolution.temperature,
+            # A sentence with slots always ends by itself.
+            max_new_tokens=grammar.max_tokens if grammar else evolution.max_new_tokens,
+            temperature=evolution.temperature,
             stop_tokens=self._stop_ids,
             pad_token=self.population.backbone.pad_token_id,
             generators=generators,
         )
         with self.population.use_adapters(self._adapters):
             ids_AGT, mask_AGT = (
-                self.population.sample(read, settings)
-                if self._grammar is None
-                else sample_under_grammar(self.population, read, self._grammar, settings)
+                sample_under_grammar(self.population, read, grammar, settings)
+                if grammar
+                else self.population.sample(read, settings)
             )
 
         # Nothing after the first line becomes part of a logic.
-        tokenizer = self.population.backbone.tokenizer
         ended_AGT = mask_AGT.clone()
         for ids_T, mask_T in zip(ids_AGT.flatten(0, 1), ended_AGT.flatten(0, 1), strict=True):
-            mask_T[count_first_line(tokenizer, ids_T[mask_T.bool()].tolist()) :] = 0
+            mask_T[count_first_line(self._tokenizer, ids_T[mask_T.bool()].tolist()) :] = 0
         return ids_AGT, ended_AGT
 
     def _decode_groups(
         self, ids_AGT: Tensor, mask_AGT: Tensor, fallbacks: Sequence[str]
     ) -> tuple[list[list[str]], Tensor]:
-        """Return the logics of each agent's samples, and which samples contained none, (A, G).
-
-        An agent's fallback, its present logic, replaces a sample without one.
-        """
-        tokenizer = self.population.backbone.tokenizer
+        """Return the logics of each agent's samples, and which samples are its fallback, (A, G)."""
         groups: list[list[tuple[str, bool]]] = []
         for ids_GT, mask_GT, fallback in zip(ids_AGT, mask_AGT, fallbacks, strict=True):
             groups.append([])
             for ids_T, mask_T in zip(ids_GT, mask_GT, strict=True):
                 ids = ids_T[mask_T.bool()].tolist()
-                text = tokenizer.decode(ids, skip_special_tokens=True)
+                text = self._tokenizer.decode(ids, skip_special_tokens=True)
                 if self._grammar is not None:
                     groups[-1].append((text.strip(), False))
                     continue
 
-                has_ended = ids[-1] == tokenizer.eos_token_id or "\n" in text
+                has_ended = ids[-1] == self._tokenizer.eos_token_id or "\n" in text
                 groups[-1].append(clean_logic(text, fallback, was_cut=not has_ended))
         return _split_groups(groups, ids_AGT.device)
 

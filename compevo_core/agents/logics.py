@@ -41,6 +41,7 @@ _SHORTEST_CLAUSE = 0.5  # share of a text that was cut off; a shorter clause mis
 
 #: How lines of the template begin, in lower case; small models continue with such lines.
 _TEMPLATE_BEGINNINGS = (
+    "[",  # its placeholder
     "your logic",
     "your new logic",
     "your refined logic",
@@ -80,10 +81,9 @@ def clean_logic(text: str, fallback: str, *, was_cut: bool = False) -> tuple[str
     first_line = clean_text(text.strip().split("\n")[0], LOGIC_CHARACTERS)
     bare = first_line.removeprefix(LOGIC_CUE).strip("\"'* ").rstrip("]")
 
-    # Square brackets repeat the placeholder of the template, other texts its instruction.
     runs = _list_runs(bare)
     repeated = len(runs & _INSTRUCTION_RUNS)
-    begins_alike = bare.lower().startswith(("[", *_TEMPLATE_BEGINNINGS))
+    begins_alike = bare.lower().startswith(_TEMPLATE_BEGINNINGS)
     if begins_alike or repeated > _REPEATED_SHARE * len(runs):
         return fallback, True
 
@@ -188,8 +188,8 @@ def build_slots(
     selectors = [counts, local, list(_AGES)] if selects else []
     return [
         [f" {verb} news about" for verb in _VERBS],
-        [f" {topic}" for topic in (*names, *map(" and ".join, itertools.combinations(names, 2)))],
-        [f" in {region}," for region in (_ANY_REGION, *home, *regions)],
+        [f" {topic}" for topic in [*names, *map(" and ".join, itertools.combinations(names, 2))]],
+        [f" in {region}," for region in [_ANY_REGION, *home, *regions]],
         *(["", *(f" {text}," for text in texts)] for texts in selectors),
         [f" {time}," for time in _TIMES],
         [f" as a sign of {sign}." for sign in _SIGNS],
@@ -208,11 +208,14 @@ def list_seed_logics(form: str) -> tuple[str, ...]:
 
 def list_first_logics(config: RunConfig) -> list[str]:
     """Return the first logic of all agents: a seed logic for each that chooses its news."""
-    evolution, members = config.evolution, config.population.list_members()
-    if evolution.start:
-        return list(evolution.start)
-    seeds = iter(list_seed_logics(evolution.form))
-    return [GENERALIST_LOGIC if member.reads == "everything" else next(seeds) for member in members]
+    evolution = config.evolution
+    return list(evolution.start) or _assign_logics(config, list_seed_logics(evolution.form))
+
+
+def _assign_logics(config: RunConfig, logics: Sequence[str]) -> list[str]:
+    """Return one of the logics for each agent that chooses its news, in turn."""
+    chosen, members = itertools.cycle(logics), config.population.list_members()
+    return [GENERALIST_LOGIC if each.reads == "everything" else next(chosen) for each in members]
 
 
 class SlotLogic(NamedTuple):
@@ -247,10 +250,7 @@ def find_topics(logic: str) -> tuple[str, ...]:
 
 
 def cross_logics(parents: Sequence[str], choose: Callable[[int], int]) -> str:
-    """Return a sentence with one or two of its parents' topics, and other slots of theirs.
-
-    ``choose`` draws a number below its argument.
-    """
+    """Cross sentences: one or two of their topics, other slots by ``choose``, which draws below."""
     known = [slots for slots in map(read_slots, parents) if slots is not None]
     topics = sorted({topic for slots in known for topic in slots.topics})
     while len(topics) > 2 or (len(topics) == 2 and choose(2)):
@@ -316,15 +316,13 @@ def read_query(logic: str) -> LogicQuery:
     mentioned = logic.lower()
     topics = (logic,) if slots is None else slots.topics
     region = next((name for name in _REGION_NAMES if name.lower() in mentioned), "")
-    counts = [count for text, count in _COUNTS.items() if text in mentioned]
-    days = [count for text, count in _AGES.items() if text in mentioned]
     return LogicQuery(
         topics=topics,
         region=region,
         is_home=_HOME_REGION in mentioned,
         is_local=_LOCAL in mentioned,
-        most=counts[0] if counts else None,
-        days=days[0] if days else None,
+        most=next((count for text, count in _COUNTS.items() if text in mentioned), None),
+        days=next((days for text, days in _AGES.items() if text in mentioned), None),
     )
 
 
@@ -364,9 +362,7 @@ def name_own_topics(config: RunConfig, train: WindowSet, news: NewsPool | None) 
             f"no word is in the headlines of {_FEWEST_ORIGINS} train origins, so agents have no "
             "topics: give more news, or set evolution.topics"
         )
-    members = config.population.list_members()
-    seeds = itertools.cycle(_write_seed_logics(words[: len(members)]))
-    start = [GENERALIST_LOGIC if each.reads == "everything" else next(seeds) for each in members]
+    start = _assign_logics(config, _write_seed_logics(words[: config.population.agents]))
     named = [topic for topic in config.evolution.topics if topic != OWN_TOPICS]
     topics = named + words[:_MOST_TOPICS]
     return config.with_overrides({"evolution.topics": topics, "evolution.start": start})
@@ -424,15 +420,6 @@ class LogicRecords:
         records = self._by_agent.get(agent, {})
         ranked = sorted(records, key=lambda logic: -records[logic].lower_bound)
         return [logic for logic in ranked if logic != but][:REMEMBERED]
-
-    def add_round(
-        self, logics: Sequence[Sequence[str]], gain_ACW: Sequence[FloatArray]
-    ) -> list[str]:
-        """Add the gains of a rewriting; return the logic that each agent should play next."""
-        return [
-            self.add(agent, *scored)
-            for agent, scored in enumerate(zip(logics, gain_ACW, strict=True))
-        ]
 
     def add(self, agent: int, candidates: Sequence[str], gain_CW: FloatArray) -> str:
         """Add the gains of an agent's logics; return the one that it should play next.

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from compevo_core.agents.selection import forecast_error
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView, find_horizon
@@ -36,9 +35,6 @@ def prediction_loss(
 
     The mean is over the known steps of the scaled truth; weights have every window and step.
     """
-    if config.loss == "mse" and weights is None:
-        return forecast_error(forecast, truth_BH)
-
     # NaN times a zero weight is NaN, also in the gradient: replace the missing targets first.
     is_known_BH = torch.isfinite(truth_BH)
     gap = torch.where(is_known_BH, forecast - truth_BH.nan_to_num(), 0.0)
@@ -76,10 +72,9 @@ def own_error_weights(
 
 def weigh_own_steps(member: MemberConfig, entity: str, horizon: int) -> FloatArray:
     """Return the weight of each step of a series in an agent's own error, (H,): 1 or a quarter."""
-    if member.entities and entity not in member.entities:
-        return np.full(horizon, _OUTSIDE_WEIGHT)
     step_H = np.full(horizon, _OUTSIDE_WEIGHT)
-    step_H[member.find_own_steps(horizon)] = 1.0
+    if not member.entities or entity in member.entities:
+        step_H[member.find_own_steps(horizon)] = 1.0
     return step_H
 
 
@@ -147,10 +142,11 @@ def group_advantages(reward_AG: Tensor, is_empty_AG: Tensor | None = None) -> tu
     n_A1 = counts_AG.sum(1, keepdim=True)
 
     # Over the samples that are not empty. One sample has no deviation, like an equal group.
-    mean_A1 = _sum_where(counts_AG, reward_AG) / n_A1.clamp(min=1)
+    counted_AG = torch.where(counts_AG, reward_AG, 0.0)
+    mean_A1 = counted_AG.sum(1, keepdim=True) / n_A1.clamp(min=1)
+    scale_A1 = counted_AG.abs().sum(1, keepdim=True) / n_A1.clamp(min=1)
     centred_AG = torch.where(counts_AG, reward_AG - mean_A1, 0.0)
     variance_A1 = centred_AG.square().sum(1, keepdim=True) / (n_A1 - 1).clamp(min=1)
-    scale_A1 = _sum_where(counts_AG, reward_AG.abs()) / n_A1.clamp(min=1)
 
     # The mean of equal numbers may differ from them in the last bit, which the floor would amplify
     # to a noisy gradient: such a group gets exactly zero.
@@ -202,8 +198,3 @@ def policy_loss(
         clip_fraction = float((is_clipped_AGT * mask_AGT).sum() / n_tokens)
 
     return PolicyLoss(sample_loss_AG.mean(), kl, clip_fraction)
-
-
-def _sum_where(counts_AG: Tensor, values_AG: Tensor) -> Tensor:
-    """Sum the values that count, (A, G) to (A, 1)."""
-    return torch.where(counts_AG, values_AG, 0.0).sum(1, keepdim=True)

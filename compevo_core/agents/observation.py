@@ -81,7 +81,7 @@ def fit_logic_prompt(
     )
 
 
-def list_most_read(news: Sequence[Sequence[RetrievedArticle]], count: int = MOST_READ) -> list[str]:
+def list_most_read(news: Sequence[Sequence[RetrievedArticle]]) -> list[str]:
     """Return the titles that an agent read in most windows; on ties the better match first."""
     windows = Counter(article.title for articles in news for article in articles)
     best_rank: dict[str, int] = {}
@@ -89,7 +89,7 @@ def list_most_read(news: Sequence[Sequence[RetrievedArticle]], count: int = MOST
         for rank, article in enumerate(articles):
             best_rank[article.title] = min(best_rank.get(article.title, rank), rank)
 
-    return sorted(windows, key=lambda title: (-windows[title], best_rank[title]))[:count]
+    return sorted(windows, key=lambda title: (-windows[title], best_rank[title]))[:MOST_READ]
 
 
 def sample_peers(agents: int, exposed: int, rng: np.random.Generator) -> list[list[int]]:

@@ -197,10 +197,7 @@ class PopulationWeights:
         return np.repeat(weights_NA[:, :, None], find_horizon(views), axis=2)
 
     def observe(self, experience: Experience) -> None:
-        """Learn from forecasts whose truth has become known, in the order of time.
-
-        Steps whose truth is NaN change nothing.
-        """
+        """Learn from forecasts whose truth is known now, in the order of time; NaN adds nothing."""
         if not self.config.selection.online:
             return
 

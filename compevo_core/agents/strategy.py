@@ -155,21 +155,12 @@ class StrategyExecutor(ReadingExecutor):
             torch.set_grad_enabled(train),
         ):
             decoded = self.decoder.decode(readings, train=train, agents=agents)
-            read = self._add_linear_reading(decoded, readings, agents)
-            return dataclasses.replace(read, news=list_news(readings))
+            values_ABH = decoded.values_ABH
+            if self.linear_reader is not None:
+                linear_ABH = self.read_linearly(readings, self.agents[agents])
+                values_ABH = values_ABH + torch.from_numpy(linear_ABH).to(values_ABH)
+            return dataclasses.replace(decoded, values_ABH=values_ABH, news=list_news(readings))
 
-    def _add_linear_reading(
-        self, decoded: BatchForecasts, readings: AgentReadings, agents: slice = ALL_AGENTS
-    ) -> BatchForecasts:
-        """Add the ridge's reading of the news, if there is a ridge, to what the adapters say."""
-        if self.linear_reader is None:
-            return decoded
-
-        linear_ABH = self.read_linearly(readings, self.agents[agents])
-        linear = torch.from_numpy(linear_ABH).to(decoded.values_ABH)
-        return dataclasses.replace(decoded, values_ABH=decoded.values_ABH + linear)
-
-    @torch.no_grad()
     def forecast_groups(
         self,
         groups: Sequence[Sequence[str]],
@@ -186,11 +177,7 @@ class StrategyExecutor(ReadingExecutor):
         size = self.config.run.micro_batch_size
         for start in range(0, len(examples), size):
             part = examples[start : start + size]
-            readings = self.read_groups(groups, part, adds_no_news=adds_no_news)
-            with self.population.use_adapters(FORECAST):
-                decoded = self.decoder.decode(readings, train=False)
-                decoded = self._add_linear_reading(decoded, readings)
-
+            decoded = self.forecast(self.read_groups(groups, part, adds_no_news=adds_no_news))
             agents, _, horizon = decoded.values_ABH.shape
             values_ABGH = decoded.values_ABH.reshape(agents, len(part), -1, horizon)
             values.append(values_ABGH.transpose(1, 2))
@@ -205,4 +192,5 @@ class StrategyExecutor(ReadingExecutor):
             return  # answers as text need no read-out
 
         with self.population.use_adapters(FORECAST):
-            self.decoder.centre(self.read(logics, examples))
+            states_ARTD, _ = self.decoder.read_states(self.read(logics, examples), ALL_AGENTS)
+        self.decoder.readout.centre(states_ARTD)

@@ -144,9 +144,9 @@ class TextDecoder:
             n_cut=sum(question.n_cut for row in asked for question in row),
         )
 
-    def measure_loss(self, readings: AgentReadings, *, agents: slice = slice(None)) -> Tensor:
+    def measure_loss(self, readings: AgentReadings) -> Tensor:
         """Return only the training loss (A,), with gradient, without generating answers."""
-        return self._token_loss(self._ask_all(readings, agents))
+        return self._token_loss(self._ask_all(readings, slice(None)))
 
     def _ask_all(self, readings: AgentReadings, agents: slice) -> list[list[_Question]]:
         numbers = range(len(self.mix_AP))[agents]
@@ -172,8 +172,23 @@ class TextDecoder:
         if base_H is not None:
             base = _average(self.scaler.unscale(base_H, view.entity), points, view.unit)
 
-        prefix, n_history = self._fit_history(view, history, base, reading.logics)
-        room = self.config.backbone.context_length - len(prefix)
+        # News is dropped before history, which needs to leave room only for the longest logic.
+        limit = self.config.backbone.context_length
+        longest = max(len(self._encode_suffix(view, logic, [])) for logic in reading.logics)
+        for n_history in range(len(history), 0, -1):
+            shown = history[len(history) - n_history :]
+            shared, _ = render_forecast_prompt(view, shown, base, "", tokenizer=self._tokenizer)
+            prefix = tokenize_prompt(self._tokenizer, shared)
+            if len(prefix) + longest <= limit:
+                break
+        else:
+            raise ConfigError(
+                f"backbone.context_length = {limit} is too short: the forecast prompt of window "
+                f"{view.window_id} has {len(prefix) + longest} tokens without news and with one "
+                "history value; raise it"
+            )
+
+        room = limit - len(prefix)
         suffixes = []
         n_cut = 0
         for logic, news in zip(reading.logics, reading.news, strict=True):
@@ -185,28 +200,6 @@ class TextDecoder:
             suffixes.append(suffix)
             n_cut += n_history < len(history) or count < len(news)
         return _Question(reading.example, base_H, PromptGroup(prefix, suffixes), n_cut)
-
-    def _fit_history(
-        self, view: WindowView, history: list[str], base: list[str], logics: Sequence[str]
-    ) -> tuple[list[int], int]:
-        """Return the shared part with as much of the history as fits, and how many values it has.
-
-        News is dropped before history, which needs to leave room only for the longest logic.
-        """
-        longest = max(len(self._encode_suffix(view, logic, [])) for logic in logics)
-        limit = self.config.backbone.context_length
-        for count in range(len(history), 0, -1):
-            shown = history[len(history) - count :]
-            shared, _ = render_forecast_prompt(view, shown, base, "", tokenizer=self._tokenizer)
-            ids = tokenize_prompt(self._tokenizer, shared)
-            if len(ids) + longest <= limit:
-                return ids, count
-
-        raise ConfigError(
-            f"backbone.context_length = {limit} is too short: the forecast prompt of window "
-            f"{view.window_id} has {len(ids) + longest} tokens without news and with one history "
-            "value; raise it"
-        )
 
     def _encode_suffix(
         self, view: WindowView, logic: str, news: Sequence[RetrievedArticle]

@@ -35,12 +35,14 @@ from compevo_core.baselines.base import (
 from compevo_core.baselines.features import (
     CALENDAR_NAMES,
     FeatureSpace,
+    PastSpace,
+    PublishedErrorSpace,
     encode_calendars,
+    encode_weather,
     list_own_covariates,
     name_columns,
     stack_change,
 )
-from compevo_core.baselines.leads import PastSpace, PublishedErrorSpace, encode_weather
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.scaling import Scaler
@@ -107,12 +109,8 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
 
         views = [window.view for window in windows]
         columns = self._build_columns(views, route)
-        names = ["step", *columns]
-        data = lgb.Dataset(
-            _build_rows(columns, find_horizon(views))[is_known],
-            target[is_known],
-            feature_name=names,
-        )
+        rows = _build_rows(columns, find_horizon(views))[is_known]
+        data = lgb.Dataset(rows, target[is_known], feature_name=["step", *columns])
         return lgb.train(SETTINGS | self._settings | {"seed": seed}, data, self._rounds)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
@@ -303,11 +301,9 @@ class LaggedTrees(Baseline):
             row_NF, level_N = _build_lags(views[0], z_NT[:, step : step + lookback])
             rows = np.hstack([row_NF, ahead_NHC[:, step], code_N1])
             z_NT[:, lookback + step] = level_N + self._apply(rows)
-        forecast_NH = [
-            self._space.scaler.unscale(z_T[lookback:], view.entity)
-            for z_T, view in zip(z_NT, views, strict=True)
-        ]
-        return keep_bounds(views, np.stack(forecast_NH))
+        scaler, pairs = self._space.scaler, zip(z_NT[:, lookback:], views, strict=True)
+        forecast_NH = np.stack([scaler.unscale(z_H, view.entity) for z_H, view in pairs])
+        return keep_bounds(views, forecast_NH)
 
     @classmethod
     def _fit_rows(cls, rows_RC: FloatArray, target_R: FloatArray, seed: int) -> Any:  # noqa: ANN401 - a model

@@ -12,19 +12,17 @@ from compevo_core.baselines.base import (
     stack_published,
 )
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.steps import DAY
+from compevo_core.data.steps import DAY, WEEK
 from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
-
-WEEK_MINUTES = 7 * 24 * 60
 
 _MOST_SEASONS = 7
 
 
 def has_full_week(view: WindowView) -> bool:
     """Return whether the inputs cover seven days, and a step is no longer than that."""
-    return view.lookback * view.step_minutes >= WEEK_MINUTES >= view.step_minutes
+    return view.lookback * view.step >= WEEK >= view.step
 
 
 class NaiveForecast(Baseline):
@@ -88,7 +86,7 @@ class WeeklyPersistence(NaiveForecast):
                 f"weekly persistence needs 7 days of input; {view.dataset} has {view.lookback} x "
                 f"{view.step_minutes} min: leave it out of its table"
             )
-        return np.resize(view.x[-(WEEK_MINUTES // view.step_minutes) :], view.horizon)
+        return np.resize(view.x[-(WEEK // view.step) :], view.horizon)
 
 
 class SeasonalMean(NaiveForecast):

@@ -1,7 +1,7 @@
 """Ridge regressions: on the last day, on a longer past, and on a published forecast's error.
 
 What belongs here: the multi-output regression that regions share, each with a shrunken map of its
-own, its penalty, and the models. What does not: features (``baselines.features``, ``leads``).
+own, its penalty, and the models. What does not: features (``baselines.features``).
 
 ``REGIONAL_SCALE`` and ``TOLERANCE`` are the argmin, over a grid of 90 settings, of the mean 2020
 validation MAE of the two maps of the calendar ridge. Shapes: N windows, H horizon, F features, E
@@ -19,23 +19,21 @@ from safetensors.numpy import load_file, save
 
 from compevo_core.baselines.base import RoutedBaseline, SpaceT
 from compevo_core.baselines.features import (
-    FeatureSpace,
-    encode_calendars,
-    knows_weeks,
-    measure_surprise,
-    split_weeks,
-)
-from compevo_core.baselines.leads import (
     ERRORS,
     FLAGS,
     LAST_ERROR,
     PAST_NAMES,
     SCALES,
     TEMPERATURE,
+    FeatureSpace,
     PastSpace,
     PublishedErrorSpace,
     average_blocks,
+    encode_calendars,
     encode_degree_blocks,
+    knows_weeks,
+    measure_surprise,
+    split_weeks,
 )
 from compevo_core.data.arrays import FloatArray, IntArray, mean_known
 from compevo_core.data.context import PUBLISHED

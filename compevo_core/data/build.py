@@ -454,13 +454,8 @@ def _cut_series(
             until = spec.to_market(origin - unknown_steps * spec.step)
             ending = f"-known-{until:%H%M}" if unknown_steps else ""
             day = spec.to_market(origin).date()
-            subsets = tuple(
-                subset.name + ending
-                for span in spans
-                if span.split == split
-                for subset in span.subsets
-                if subset.contains(day)
-            )
+            named = [subset for span in spans if span.split == split for subset in span.subsets]
+            subsets = tuple(subset.name + ending for subset in named if subset.contains(day))
             labels = (entity, series.unit, split, subsets, inputs.n_filled)
             same = known.get((series.series_id, origin, unknown_steps, *labels))
             if (

@@ -28,19 +28,16 @@ def find_news_spans(spec: DatasetSpec, values: Span | None) -> list[Span]:
     ``values`` are the stamps of the first and the last stored value, None where there is none. A
     span is its first instant and the end that follows its last one.
     """
-    back = max(spec.news_lookback, spec.news_longest_lookback)
+    back = spec.news_longest_lookback
     if spec.spans:
-        limits = resolve_spans(spec).values()
-        return [(start - back, end) for start, end in limits]
+        return [(start - back, end) for start, end in resolve_spans(spec).values()]
     if values is None:
         return []
 
     # Without a split plan, windows lie where values are, within the days of the declaration; the
     # last view follows them, and its horizon.
-    first, end = (
-        values[0],
-        values[1] + (1 + max(spec.unknown_steps) + spec.horizon_steps) * spec.step,
-    )
+    first, last = values
+    end = last + (1 + max(spec.unknown_steps) + spec.horizon_steps) * spec.step
     if spec.first_day is not None:
         first = max(first, spec.from_market(spec.first_day))
     if spec.last_day is not None:

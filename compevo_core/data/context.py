@@ -430,13 +430,9 @@ def find_newest_known(
 
     values = {}
     for view in views:
-        observed = series.filter(
-            (pl.col("series_id") == view.series_id)
-            & (pl.col("variable") == view.variable)
-            & (pl.col("flag") == "observed")
-            & (pl.col("start_utc") < view.information_until)
-        )
-        newest = cast(datetime | None, observed["start_utc"].max())
+        own = series.filter(series_id=view.series_id, variable=view.variable, flag="observed")
+        known = own.filter(pl.col("start_utc") < view.information_until)
+        newest = cast(datetime | None, known["start_utc"].max())
         # Finer than the grid, as a sensor of minutes may be: its interval ends within the step.
         end = None if newest is None else min(newest + view.step, view.information_until)
         values[view.entity] = end

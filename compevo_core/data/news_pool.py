@@ -8,7 +8,7 @@ Shapes: N articles, D embedding size.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Self, cast
@@ -143,14 +143,11 @@ class NewsPool:
             "articles": len(self),
             "dimensions": int(self.embeddings.shape[1]),
         }
-        replace_together(
-            Path(folder),
-            {
-                ARTICLES_FILE: self.articles.write_parquet,
-                EMBEDDINGS_FILE: lambda part: save_file(tensors, part),
-            },
-            facts,
-        )
+        files: dict[str, Callable[[Path], object]] = {
+            ARTICLES_FILE: self.articles.write_parquet,
+            EMBEDDINGS_FILE: lambda part: save_file(tensors, part),
+        }
+        replace_together(Path(folder), files, facts)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Self:

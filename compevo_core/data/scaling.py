@@ -30,25 +30,17 @@ class Scaler:
         """Fit on the known values (inputs and unmasked targets) of train windows.
 
         An entity whose values are all equal is scaled by one. DataError if a window of another
-        split is given.
+        split is given, or none.
         """
-        values: dict[str, list[FloatArray]] = {}
-        for window in windows:
-            view = window.view
-            # A scale fitted on later splits would tell every model the level of the test year.
-            if view.split != "train":
-                raise DataError(
-                    f"the scaler was given a window of split {view.split!r} ({view.entity}); "
-                    "fit it on WindowSet.split('train') only"
-                )
-            values.setdefault(view.entity, []).extend((view.x, window.y[np.isfinite(window.y)]))
-        if not values:
+        grouped = group_train(windows, "the scaler")
+        if not grouped:
             raise DataError("the scaler was given no windows; build the train split first")
 
         mean: dict[str, float] = {}
         std: dict[str, float] = {}
-        for entity in sorted(values):
-            known = np.concatenate(values[entity])
+        for entity, of_entity in grouped.items():
+            parts = [part for w in of_entity for part in (w.view.x, w.y[np.isfinite(w.y)])]
+            known = np.concatenate(parts)
             mean[entity] = float(known.mean())
             # Of equal values nothing is left but rounding.
             spread = float(known.std())
@@ -97,3 +89,17 @@ class Scaler:
                 f"entity {entity!r} was not in the train split (known: "
                 f"{', '.join(sorted(self.std))}); add its series to train or leave its windows out"
             )
+
+
+def group_train(windows: Iterable[Window], what: str) -> dict[str, list[Window]]:
+    """Return train windows by entity, sorted by name; DataError for a window of another split."""
+    grouped: dict[str, list[Window]] = {}
+    for window in windows:
+        # A scale fitted on later splits would tell every model the level of the test year.
+        if window.view.split != "train":
+            raise DataError(
+                f"{what} was given a window of split {window.view.split!r} "
+                f"({window.view.entity}); give WindowSet.split('train') only"
+            )
+        grouped.setdefault(window.view.entity, []).append(window)
+    return dict(sorted(grouped.items()))

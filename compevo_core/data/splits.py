@@ -12,12 +12,13 @@ the one before it: they are what was known.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
+from functools import partial
 
 import numpy as np
 
 from compevo_core.data.arrays import BoolArray
 from compevo_core.data.datasets import DatasetSpec, Span
-from compevo_core.data.steps import count_steps, shift
+from compevo_core.data.steps import DAY, count_steps, shift
 from compevo_core.data.view import Window, WindowView, find_horizon
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
@@ -50,7 +51,7 @@ def resolve_spans(spec: DatasetSpec) -> dict[Span, tuple[datetime, datetime]]:
 
     for span in sorted(spec.spans, key=lambda span: span.first_day):
         start = spec.from_market(span.first_day)
-        end = spec.from_market(span.last_day + timedelta(days=1))
+        end = spec.from_market(span.last_day + DAY)
 
         for other, (_, other_end) in limits.items():
             if other.split == span.split:
@@ -68,14 +69,11 @@ def resolve_spans(spec: DatasetSpec) -> dict[Span, tuple[datetime, datetime]]:
 
 def divide_days(pattern: str, validation_from: date, test_from: date) -> tuple[Span, ...]:
     """Return the spans of train, validation and test, which has no end, by their first days."""
-    days = {
-        "train": (_FIRST_DAY, validation_from - timedelta(days=1)),
-        "val": (validation_from, test_from - timedelta(days=1)),
-        "test": (test_from, _LAST_DAY),
-    }
-    return tuple(
-        Span(split=split, series_pattern=pattern, first_day=first, last_day=last)
-        for split, (first, last) in days.items()
+    span = partial(Span, series_pattern=pattern)
+    return (
+        span(split="train", first_day=_FIRST_DAY, last_day=validation_from - DAY),
+        span(split="val", first_day=validation_from, last_day=test_from - DAY),
+        span(split="test", first_day=test_from, last_day=_LAST_DAY),
     )
 
 

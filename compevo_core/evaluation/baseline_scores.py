@@ -304,22 +304,13 @@ def _score_scope(
     seconds = time.monotonic() - started
 
     unreadable, answers = count_answers(fitted)
-    identity = replace(
-        identity,
-        subset=scope.subset,
-        seconds=seconds,
-        parse_failure_rate=(
-            (unreadable - unreadable_before) / (answers - answers_before)
-            if answers > answers_before
-            else None
-        ),
-        # Memory of the fit and of the forecasts so far, if it is measured at all.
-        peak_memory_gb=(
-            None
-            if identity.peak_memory_gb is None
-            else max(identity.peak_memory_gb, peak_memory_gigabytes())
-        ),
-    )
+    asked = answers - answers_before
+    rate = (unreadable - unreadable_before) / asked if asked else None
+    identity = replace(identity, subset=scope.subset, seconds=seconds, parse_failure_rate=rate)
+    if identity.peak_memory_gb is not None:
+        # Of the fit and of the forecasts so far.
+        memory = max(identity.peak_memory_gb, peak_memory_gigabytes())
+        identity = replace(identity, peak_memory_gb=memory)
 
     by_method = {identity.method: values_NH}
     if known.levels is not None:

@@ -38,7 +38,7 @@ from compevo_core.data.steps import count_steps
 from compevo_core.data.view import count_season_steps
 from compevo_core.evaluation.metrics import score, score_quantiles
 from compevo_core.evaluation.result_rows import POOLED
-from compevo_core.forecast.explain import BAND_80, find_band, read_day_quantiles
+from compevo_core.forecast.explain import BAND_80, find_band
 from compevo_core.forecast.issued import (
     BASE,
     EQUAL,
@@ -275,7 +275,7 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterat
     inside: dict[str, Any] = {}
     series = next(entry for entry in facts["series"] if str(entry["entity"]) == entity)
     for name, value in (("mean", truth_H.mean()), ("peak", truth_H.max())):
-        low, high = find_band(read_day_quantiles(series, name)) or (np.nan, np.nan)
+        low, high = find_band(series, name) or (np.nan, np.nan)
         is_known = bool(np.isfinite([low, high, value]).all())
         inside[f"{name}_inside_80"] = bool(low <= value <= high) if is_known else None
 
@@ -329,14 +329,10 @@ def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, in
         pl.when(is_unchanged).then("scored_at_before").otherwise("scored_at").alias("scored_at"),
     )
 
-    rows = pl.concat(
-        [
-            stored.join(scored, on=list(KEY), how="anti"),
-            noted.select(pl.col(name).cast(kind) for name, kind in SCORED_SCHEMA.items()),
-        ]
-    )
-    counts = pairs.select(is_new.sum().alias("new"), is_revised.sum().alias("revised")).row(0)
-    return rows.sort(KEY), int(counts[0]), int(counts[1])
+    others = stored.join(scored, on=list(KEY), how="anti")
+    replaced = noted.select(pl.col(name).cast(kind) for name, kind in SCORED_SCHEMA.items())
+    added, revised = pairs.select(is_new.sum().alias("new"), is_revised.sum()).row(0)
+    return pl.concat([others, replaced]).sort(KEY), int(added), int(revised)
 
 
 def select_standing(rows: pl.DataFrame, *within: str) -> pl.DataFrame:
@@ -429,15 +425,12 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
 
     ``rows`` follow ``SCORED_SCHEMA``; the errors of ``reference`` show how hard a day was.
     """
-    rows = select_standing(rows)
-    issued = rows.filter((pl.col("known_to") == known_to) & (pl.col("method") == METHOD))
+    rows = select_standing(rows).filter(known_to=known_to)
+    issued = rows.filter(method=METHOD)
     newest = issued.sort("day").tail(1)["artifact_hash"]
     same_model = issued.filter(pl.col("artifact_hash").is_in(newest.implode()))
-    pairs = (
-        _pair_days(rows.filter(pl.col("known_to") == known_to))
-        .filter(pl.col("reference") == reference)
-        .join(same_model.select("day", "entity"), on=["day", "entity"])
-    )
+    pairs = _pair_days(rows).filter(reference=reference)
+    pairs = pairs.join(same_model.select("day", "entity"), on=["day", "entity"])
 
     # First for each series: a large one would hide the drift of a small one.
     ratio = (pl.col("mae") / pl.col("reference_mae")).log()
@@ -499,11 +492,8 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
     """
     from scipy import stats
 
-    issued = select_standing(rows).filter(
-        (pl.col("known_to") == known_to)
-        & (pl.col("method") == METHOD)
-        & pl.col("coverage_80").is_not_null()
-    )
+    issued = select_standing(rows).filter(known_to=known_to, method=METHOD)
+    issued = issued.drop_nulls("coverage_80")
     days = issued["day"].unique().sort().tail(COVERAGE_DAYS)
     recent = issued.filter(pl.col("day").is_in(days.implode()))
     if not days.len():
@@ -548,21 +538,15 @@ def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.D
     for folder in list_records(root, chain):
         # Later issues have a number behind the name and come after the first.
         newest[folder.parent.name, "-".join(folder.name.split("-")[:2])] = folder
-    rows = pl.concat(
-        [
-            pl.DataFrame(schema=_STEP_SCHEMA),
-            *(
-                steps
-                for folder in newest.values()
-                for steps in _list_steps(read_issued(folder, chain), series_by_id)
-            ),
-        ]
-    )
+    parts = [pl.DataFrame(schema=_STEP_SCHEMA)]
+    for folder in newest.values():
+        parts += _list_steps(read_issued(folder, chain), series_by_id)
 
     error, has_band = pl.col("value") - pl.col("truth"), pl.col("low").is_not_null()
-    is_inside = (pl.col("low") <= pl.col("truth")) & (pl.col("truth") <= pl.col("high"))
+    is_inside = pl.col("truth").is_between("low", "high")
     return (
-        rows.group_by(_STEP_GROUP)
+        pl.concat(parts)
+        .group_by(_STEP_GROUP)
         .agg(
             n_points=pl.len().cast(pl.Int64),
             mae=error.abs().mean(),
@@ -587,7 +571,7 @@ def _list_steps(
     """Yield value, band and truth of each series and method at the steps whose truth is known."""
     local = [start.astimezone(issued.zone) for start in issued.starts]
     form = "%H:%M" if issued.step < timedelta(days=1) else "%d"
-    shared = {"known_to": name_known_to(issued.facts), "is_on_time": is_on_time(issued)}
+    known_to, on_time = pl.lit(name_known_to(issued.facts)), pl.lit(is_on_time(issued))
     is_band = pl.col("low") <= pl.col("high")
 
     for facts in issued.facts["series"]:
@@ -607,7 +591,7 @@ def _list_steps(
                 }
             ).with_columns(entity=pl.lit(entity), method=pl.lit(method), unit=pl.lit(issued.unit))
             yield (
-                steps.with_columns(**{name: pl.lit(value) for name, value in shared.items()})
+                steps.with_columns(known_to=known_to, is_on_time=on_time)
                 .filter(pl.col("truth").is_finite())
                 .with_columns(pl.when(is_band).then(pl.col("low", "high")))
                 .select(pl.col(name).cast(kind) for name, kind in _STEP_SCHEMA.items())

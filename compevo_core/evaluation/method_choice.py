@@ -331,14 +331,8 @@ def _check_news(
     lent = {at: origins[i - len(origins) // 2] for i, at in enumerate(origins)}
     view_of = {(view.entity, view.origin_utc): view for view in views}
     lenders = [view_of.get((view.entity, lent[view.origin_utc]), view) for view in views]
-    own_N, none_N, swapped_N = (
-        measure_window_errors(known.truth(), forecast_NH)
-        for forecast_NH in (
-            fitted.predict(views),
-            fitted.base.predict(views),
-            fitted.predict(views, lenders),
-        )
-    )
+    forecasts = fitted.predict(views), fitted.base.predict(views), fitted.predict(views, lenders)
+    own_N, none_N, swapped_N = (measure_window_errors(known.truth(), of_NH) for of_NH in forecasts)
     counts_N = np.isfinite(scale_N)
     counted = [view for view, counts in zip(views, counts_N, strict=True) if counts]
     gains = [

@@ -21,6 +21,7 @@ import numpy as np
 
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.quantiles import LEVELS
+from compevo_core.data.scaling import group_train
 from compevo_core.data.view import Window
 from compevo_core.errors import DataError
 
@@ -128,24 +129,14 @@ def score(
 
 def measure_naive_error(train: Iterable[Window]) -> dict[str, float]:
     """Return the mean absolute seasonal difference of every entity: the denominator of MASE."""
-    differences: dict[str, list[FloatArray]] = {}
-    for window in train:
-        view = window.view
-        if view.split != "train":
-            raise DataError(
-                f"the MASE scale was given a window of split {view.split!r}; "
-                "give train windows only"
-            )
-
-        # Lookback and horizon together: a lookback of one season has no difference by itself.
-        values = np.concatenate([view.x, window.y])
-        difference = np.abs(values[view.seasons.day :] - values[: -view.seasons.day])
-        differences.setdefault(view.entity, []).append(difference[np.isfinite(difference)])
-
     # One scale per entity: states of 8,000 and 1,500 MW would share a scale that fits neither.
-    return {
-        entity: float(np.concatenate(parts).mean()) for entity, parts in sorted(differences.items())
-    }
+    errors: dict[str, float] = {}
+    for entity, windows in group_train(train, "the MASE scale").items():
+        # Lookback and horizon together: a lookback of one season has no difference by itself.
+        values = [(np.concatenate([w.view.x, w.y]), w.view.seasons.day) for w in windows]
+        difference = np.concatenate([np.abs(of[day:] - of[:-day]) for of, day in values])
+        errors[entity] = float(difference[np.isfinite(difference)].mean())
+    return errors
 
 
 def measure_window_errors(y_NH: FloatArray, forecast_NH: FloatArray) -> FloatArray:
@@ -180,16 +171,13 @@ def score_quantiles(y_NH: FloatArray, quantiles_NQH: FloatArray) -> dict[str, fl
     levels = np.array(LEVELS)[has_level_Q].tolist() if truth.size else []
     by_level = {level: known_NQH[:, row][is_observed_NH] for row, level in enumerate(levels)}
 
+    scores: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
     pinball: dict[float, float] = {}
-    below: dict[float, float] = {}
     for level, quantile in by_level.items():
         error = truth - quantile
         pinball[level] = float(np.maximum(level * error, (level - 1) * error).mean())
-        below[level] = float((truth <= quantile).mean())
-
-    scores: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
-    scores |= {PINBALL_COLUMNS[level]: loss for level, loss in pinball.items()}
-    scores |= {BELOW_COLUMNS[level]: share for level, share in below.items()}
+        scores[PINBALL_COLUMNS[level]] = pinball[level]
+        scores[BELOW_COLUMNS[level]] = float((truth <= quantile).mean())
     if pinball.keys() >= set(PUBLISHED_LEVELS):
         scores["pinball_10_50_90"] = float(np.mean([pinball[level] for level in PUBLISHED_LEVELS]))
     if pinball.keys() >= set(WQL_LEVELS) and truth.any():

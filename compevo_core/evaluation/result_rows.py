@@ -40,8 +40,6 @@ POOLED = "pooled"  # entity of the row over all windows
 BATCH_SIZE = 64  # windows; the scores do not depend on it
 _CUTOFF = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?!\d)")
 
-_METRIC_COLUMNS = ("mape_threshold", "mae", "mse", "rmse", "mape_pct", "wape_pct", "mase")
-
 # The order is that of the CSV files that are kept in results folders: append, never reorder.
 RESULT_SCHEMA: dict[str, pl.DataType] = {
     **dict.fromkeys(("experiment", "method", "dataset", "split", "subset", "entity"), pl.String()),
@@ -55,7 +53,8 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "synthetic": pl.Boolean(),
     "parse_failure_rate": pl.Float64(),
     "mape_skipped": pl.Int64(),
-    **dict.fromkeys(_METRIC_COLUMNS, pl.Float64()),
+    **dict.fromkeys(("mape_threshold", "mae", "mse", "rmse"), pl.Float64()),
+    **dict.fromkeys(("mape_pct", "wape_pct", "mase"), pl.Float64()),
     "unit": pl.String(),
     "news_choice_share": pl.Float64(),
     "refit": pl.Boolean(),

@@ -20,7 +20,7 @@ from pydantic import AwareDatetime, TypeAdapter
 from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.steps import DAY
-from compevo_core.data.view import WindowView
+from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.files import write_atomically, write_text
@@ -127,15 +127,10 @@ def select_month_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
 
 def _group(windows: WindowSet, name: Callable[[WindowView], str], every: int) -> list[Scope]:
     """Return a scope for each name that views have."""
-    names = [name(view) for view in windows.views()]
-    return [
-        thin_windows(
-            windows.with_windows(w for w, of in zip(windows, names, strict=True) if of == subset),
-            subset,
-            every,
-        )
-        for subset in sorted(set(names))
-    ]
+    named: dict[str, list[Window]] = {}
+    for window in windows:
+        named.setdefault(name(window.view), []).append(window)
+    return [thin_windows(windows.with_windows(named[n]), n, every) for n in sorted(named)]
 
 
 def thin_windows(windows: WindowSet, subset: str, every: int) -> Scope:

@@ -87,11 +87,6 @@ class PopulationForecast:
             for by_agent in zip(*self.prediction.chosen_news, strict=True)
         ]
 
-    @property
-    def parse_failure_rate(self) -> float:
-        """Share of the answers that could not be parsed; each was scored by the fallback."""
-        return self.prediction.n_unparsed / self.n_answers
-
 
 def forecast_scopes(
     forecaster: CompEvoForecaster, scopes: Sequence[Scope], log: logging.Logger
@@ -200,6 +195,8 @@ def score_population(
     forecasts = forecast_scopes(forecaster, scopes, log)
     by_scope = baseline_forecasts or [{} for _ in scopes]
     for scope, baselines, forecast in zip(scopes, by_scope, forecasts, strict=True):
+        # Each answer that could not be parsed was scored by the fallback.
+        unread = forecast.prediction.n_unparsed / forecast.n_answers
         identity = Identity(
             **asdict(describe_population(forecaster)),
             experiment=experiment,
@@ -208,7 +205,7 @@ def score_population(
             seed=config.run.seed,
             commit=commit,
             seconds=forecast.seconds,
-            parse_failure_rate=forecast.parse_failure_rate if forecaster.logics else None,
+            parse_failure_rate=unread if forecaster.logics else None,
             refit=config.run.refit,
         )
         # The values, not the forecaster: panels below and later tests must show what was scored.
@@ -233,8 +230,8 @@ def score_population(
             regret.append(tabulate_regret(scope, whole_NH, agents_ANH, config, identity))
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
-            lines = {k: v[0] for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
-            lines = {method: whole_NH, **lines}
+            others = {k: v[0] for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
+            lines = {method: whole_NH} | others
             panels += build_panels(scope, lines, forecast.chosen, news, panels_per_scope)
 
     return PopulationScores(

@@ -100,11 +100,8 @@ class DailyState:
 
     def copy(self) -> Self:
         """Return a copy that learns independently."""
-        return dataclasses.replace(
-            self,
-            priors=self.priors.copy(),
-            weighting=copy.deepcopy(self.weighting),
-        )
+        weighting = copy.deepcopy(self.weighting)
+        return dataclasses.replace(self, priors=self.priors.copy(), weighting=weighting)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,9 +223,8 @@ class Snapshots:
 
         for name, _ in snapshot.facts[_EXPERIENCE]:
             part = self._part(snapshot.path.parent, name)
-            state.experience = state.experience.join(
-                Experience.load(state.experience.entities, part)
-            )
+            stored = Experience.load(state.experience.entities, part)
+            state.experience = state.experience.join(stored)
         replay = snapshot.replay
         observed = [replay.windows[i] for ended, _ in replay.steps[: snapshot.step] for i in ended]
         state.priors.load_observed(snapshot.path, observed, snapshot.facts["fitted_utc"])

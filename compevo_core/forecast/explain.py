@@ -13,11 +13,10 @@ an article that was read need not have changed anything.
 Shapes: H horizon.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import floor, log10
+from math import ceil, floor, log10
 from typing import Any
 
 import numpy as np
@@ -235,35 +234,27 @@ class DaySummary:
     temperature: Band | None  # lowest and highest that was forecast, degrees Celsius
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """The name of a forecast's level, its unit, and its size if the mean is one."""
+def describe_level(issued: IssuedForecast) -> tuple[str, str, float]:
+    """Return the name of a forecast's level, its unit, and its size if the mean is one.
 
-    name: str
-    unit: str
-    factor: float
-
-
-def describe_level(issued: IssuedForecast) -> Level:
-    """Return energy for a series of power, and the mean for all others."""
+    It is the energy for a series of power, and the mean for all others.
+    """
     if issued.unit not in POWERS:
-        return Level(name="mean", unit=issued.unit, factor=1.0)
+        return "mean", issued.unit, 1.0
     unit, size = POWERS[issued.unit]
-    hours = issued.length / timedelta(hours=1)
-    return Level(name="energy", unit=unit, factor=size * hours)
+    return "energy", unit, size * (issued.length / timedelta(hours=1))
 
 
 def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
     """Return the summary of every series, in the order of the record."""
-    factor, season = describe_level(issued).factor, count_season_steps(issued.step)
+    (_, _, factor), season = describe_level(issued), count_season_steps(issued.step)
     summaries = []
     for facts in issued.facts["series"]:
         entity = str(facts["entity"])
         points = issued.select_points(entity)
         values, published = points[METHOD], points.get(PUBLISHED)
-        level_band = find_band(read_day_quantiles(facts, "mean"))
+        level_band, peak_Q = find_band(facts, "mean"), facts["day_quantiles"].get("peak")
         highest = int(values.argmax())
-        peak_Q = read_day_quantiles(facts, "peak")
         temperature, inputs = facts["temperature"], facts["inputs"]
         n_compared = min(len(issued.starts), len(inputs))
         summaries.append(
@@ -272,10 +263,10 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
                 level=factor * float(values.mean()),
                 level_band=level_band and (factor * level_band[0], factor * level_band[1]),
                 peak=peak_Q[LEVELS.index(0.5)] if peak_Q else float(values[highest]),
-                peak_band=find_band(peak_Q),
+                peak_band=find_band(facts, "peak"),
                 peak_at=issued.starts[highest].astimezone(issued.zone),
                 # The inputs are compared whole seasons before each step.
-                change_pct=_compare(values, inputs, math.ceil(n_compared / season) * season),
+                change_pct=_compare(values, inputs, ceil(n_compared / season) * season),
                 week_change_pct=_compare(values, facts["last_week"], values.size),
                 published=None if published is None else factor * float(published.mean()),
                 temperature=(temperature[0], temperature[1]) if temperature else None,
@@ -301,18 +292,10 @@ def name_comparisons(issued: IssuedForecast) -> tuple[tuple[str, str], tuple[str
     return before, week if issued.step < WEEK else year
 
 
-def read_day_quantiles(facts: Mapping[str, Any], name: str) -> Sequence[float]:
-    """Return the sealed quantiles of a series' "mean" or "peak" at ``LEVELS``; empty without any.
-
-    ``facts`` belong to one series of a record.
-    """
-    values: Sequence[float] = facts["day_quantiles"].get(name, ())
-    return values
-
-
-def find_band(values_Q: Sequence[float]) -> Band | None:
-    """Return the 80 % band among quantiles at ``LEVELS``; None if there are none."""
-    if not values_Q:
+def find_band(facts: Mapping[str, Any], name: str) -> Band | None:
+    """Return the sealed 80 % band of a day's "mean" or "peak", of one series; None without any."""
+    values_Q = facts["day_quantiles"].get(name)
+    if values_Q is None:
         return None
     low, high = (float(values_Q[LEVELS.index(level)]) for level in BAND_80)
     return low, high

@@ -76,8 +76,8 @@ class CompEvoForecaster:
         artifact_hash: sha256 over these hashes, as the trainer sealed it.
         knowledge_cutoff: stated end of the backbone's training data; scores before it may be
             memorised.
-        trainable_parameters: how many numbers were trained in rounds. takes_new: whether it
-        forecasts series that were not in train: as the mean of what fitted
+        trainable_parameters: how many numbers were trained in rounds.
+        takes_new: whether it forecasts series that were not in train, as the mean of what fitted
             ones would forecast from its inputs, in their scale. Off unless set.
     """
 
@@ -448,9 +448,8 @@ class CompEvoForecaster:
 
         From its own past errors unless others are given.
         """
-        quantiles = estimate_day_quantiles(
-            self.past_errors if past is None else past, views, forecast_NH
-        )
+        past = self.past_errors if past is None else past
+        quantiles = estimate_day_quantiles(past, views, forecast_NH)
         return {name: keep_bounds(views, values_NQ) for name, values_NQ in quantiles.items()}
 
     def _raise_if_observed(self, views: Sequence[WindowView]) -> None:
@@ -515,11 +514,8 @@ def _stand_in(view: WindowView, scaler: Scaler) -> tuple[Scaler, list[WindowView
 
 def _unscale(scaled_NAH: FloatArray, views: Sequence[WindowView], scaler: Scaler) -> FloatArray:
     """Return forecasts (A, N, H) in the views' unit; each entity has a scale of its own."""
-    rows = [
-        scaler.unscale(scaled_AH, view.entity)
-        for scaled_AH, view in zip(scaled_NAH, views, strict=True)
-    ]
-    return np.stack(rows, axis=1)
+    pairs = zip(views, scaled_NAH, strict=True)
+    return np.stack([scaler.unscale(z_AH, view.entity) for view, z_AH in pairs], axis=1)
 
 
 def _load_agents(

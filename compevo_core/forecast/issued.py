@@ -283,10 +283,8 @@ def measure_news_change(
         return None
     blind_NH = forecaster.predict([replace(view, candidate_ids=()) for view in views])
     level_N = np.abs(blind_NH).mean(axis=1)
-    change_N: FloatArray = (forecast_NH - blind_NH).mean(axis=1) / np.where(
-        level_N, level_N, np.inf
-    )
-    return change_N
+    change_N = (forecast_NH - blind_NH).mean(axis=1)
+    return np.asarray(change_N / np.where(level_N, level_N, np.inf))
 
 
 def list_news_changes(issued: IssuedForecast) -> dict[str, float]:

@@ -200,10 +200,8 @@ def reconcile(
     base_MH = parts_MN @ prediction.aggregate
     moved_NH = sums_NM @ keep_bounds([views[row] for row in base], base_MH)
     past = _move_errors(past, names, sums_NM @ parts_MN)
-    moved = dataclasses.replace(
-        _move(prediction, moved_NH), quantiles=estimate_quantiles(past, views, moved_NH)
-    )
-    return moved, past
+    quantiles_NQH = estimate_quantiles(past, views, moved_NH)
+    return dataclasses.replace(_move(prediction, moved_NH), quantiles=quantiles_NQH), past
 
 
 def _move(prediction: Prediction, moved_NH: FloatArray) -> Prediction:

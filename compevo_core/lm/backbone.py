@@ -7,7 +7,7 @@ nothing; layers split over processes. What does not: adapters and products (``lo
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import distributed as dist
@@ -20,17 +20,20 @@ from compevo_core.lora.backbone import LORA_TARGETS, Backbone
 from compevo_core.runtime.files import fill_folder_atomically, hash_file
 from compevo_core.runtime.seeding import use_seed
 
-if TYPE_CHECKING:
-    from transformers.distributed import DistributedConfig
-
 PACKAGED = "packaged:smollm2-135m"
 PACKAGED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 PACKAGED_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 TINY = "tiny-random"  # for tests and dry runs
 RANDOM_CUTOFF = "none (random weights)"
 _RANDOM_SEED = 0  # of the control: the same layers for every run seed
-_BLOCKS = "model.layers.*"  # as transformers names the blocks of Llama, Mistral, Qwen2 and Gemma
-_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+# Each process loads its rows of the layers, as transformers names them in Llama, Mistral, Qwen2 and
+# Gemma. The head is whole: a grammar picks the rows that it allows, and it may be tied to the
+# embeddings.
+_MLP = ("gate_proj", "up_proj", "down_proj")
+_SHARDING = {
+    f"model.layers.*.{'mlp' if name in _MLP else 'self_attn'}.{name}": "colwise_gather_output"
+    for name in LORA_TARGETS
+} | {"lm_head": "replicate"}
 
 #: Last month of training data, as the makers state it; scores on earlier targets may be memorised.
 KNOWLEDGE_CUTOFFS = {
@@ -59,6 +62,7 @@ def load_backbone(
     process only; DataError if the packaged file is not the one this project was tested with.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.distributed import DistributedConfig
 
     # "mixed" holds all in float32; only the products with frozen layers run in bfloat16.
     is_mixed = config.dtype == "mixed"
@@ -82,7 +86,7 @@ def load_backbone(
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
-            distributed_config=build_sharding_plan(processes) if shard else None,
+            distributed_config=DistributedConfig(processes, tp_plan=_SHARDING) if shard else None,
         )
 
     if config.weights == "random":
@@ -244,20 +248,6 @@ def require_processes(config: BackboneConfig) -> int:
             "shard_backbone out"
         )
     return processes
-
-
-def build_sharding_plan(processes: int) -> "DistributedConfig":
-    """Return what ``from_pretrained`` needs in order to load only this process's rows."""
-    from transformers.distributed import DistributedConfig
-
-    plan = {
-        f"{_BLOCKS}.{'self_attn' if target in _ATTENTION else 'mlp'}.{target}": (
-            "colwise_gather_output"
-        )
-        for target in LORA_TARGETS
-    }
-    # Whole: a grammar picks the rows that it allows, and it may be tied to the embeddings.
-    return DistributedConfig(tp_size=processes, tp_plan=plan | {"lm_head": "replicate"})
 
 
 @torch.no_grad()

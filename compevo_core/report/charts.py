@@ -9,7 +9,7 @@ A chart is plain data of numbers and text, which the template escapes.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -110,9 +110,8 @@ class Chart:
     border: float | None  # where what is forecast begins
     width: int = WIDTH
     height: int = HEIGHT
-    box: tuple[int, int, int, int] = field(
-        default=(_LEFT, _TOP, WIDTH - _RIGHT, HEIGHT - _BOTTOM)
-    )  # left, top, right and bottom of the plot
+    # Left, top, right and bottom of the plot
+    box: tuple[int, int, int, int] = (_LEFT, _TOP, WIDTH - _RIGHT, HEIGHT - _BOTTOM)
 
 
 def draw_chart(

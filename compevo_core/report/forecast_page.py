@@ -88,15 +88,9 @@ def render_forecasts(
     elif own:
         frame["banner"] = f"{frame['banner']} Your own files: {', '.join(own)}."
     newest_first = sorted(days, key=lambda day: day.issued.origin, reverse=True)
-    return (
-        template_environment()
-        .get_template(FORECAST_PAGE)
-        .render(
-            days=[view_day(day) for day in newest_first],
-            is_published=is_published,
-            **frame,
-        )
-    )
+    shown = [view_day(day) for day in newest_first]
+    template = template_environment().get_template(FORECAST_PAGE)
+    return template.render(days=shown, is_published=is_published, **frame)
 
 
 def render_chart(chart: Chart) -> str:

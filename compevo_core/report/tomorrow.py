@@ -158,14 +158,14 @@ def day_table(issued: IssuedForecast) -> Table:
 
     A column exists if any series has a value for it; the note explains the columns.
     """
-    days, level = summarise_day(issued), describe_level(issued)
+    days, (level, unit, _) = summarise_day(issued), describe_level(issued)
     sizes = choose_decimals([day.level for day in days])
     peaks = choose_decimals([day.peak for day in days])
     (near, near_words), (far, far_words) = name_comparisons(issued)
 
     cells: dict[str, Callable[[DaySummary], str]] = {
         "series": lambda day: day.entity,
-        level.name: lambda day: f"{day.level:.{sizes}f}",
+        level: lambda day: f"{day.level:.{sizes}f}",
         "80 % band": lambda day: format_band(day.level_band, sizes),
         "peak": lambda day: f"{day.peak:.{peaks}f}",
         "80 % band ": lambda day: format_band(day.peak_band, peaks),
@@ -177,9 +177,9 @@ def day_table(issued: IssuedForecast) -> Table:
     }
     shown = {name: cell for name, cell in cells.items() if any(map(cell, days))}
 
-    meanings = [f"{level.name} in {level.unit}"]
+    meanings = [f"{level} in {unit}"]
     if "80 % band" in shown:
-        meanings.append(f"80 % bands are for the {level.name} and for the peak")
+        meanings.append(f"80 % bands are for the {level} and for the peak")
     if near in shown:
         until = datetime.fromisoformat(issued.facts["information_until"]).astimezone(issued.zone)
         span = f" up to {until:%H:%M}" if until < issued.origin else ""
@@ -389,11 +389,10 @@ def weight_table(day: ForecastDay) -> Table | None:
         cells[title] = lambda i: _show(errors.get(f"{MEMBER}{i}"), decimals)
 
     if len(shown) > 1:
-        weights = {
+        cells |= {
             name: partial(lambda name, i: f"{100 * by_series[name][i]:.0f} %", name)
             for name in shown
         }
-        cells |= weights
 
     if logics:
         cells["goes by"] = lambda i: logics[i] or "an empty logic"

@@ -289,7 +289,17 @@ def read_together(
     while True:
         text = _read_manifest(folder, remedy)
         try:
-            return read(_open_set(folder, text, remedy, is_verified=is_verified))
+            facts: dict[str, Any] = json.loads(text)
+            hashes: dict[str, str] = facts.pop("files")
+        except (ValueError, KeyError) as error:
+            raise DataError(f"{folder / MANIFEST_FILE} is torn; {remedy}") from error
+
+        paths = {name: _path_by_hash(folder / name, digest) for name, digest in hashes.items()}
+        try:
+            for name, path in paths.items():
+                if is_verified and hash_file(path) != hashes[name]:
+                    raise DataError(f"{path} differs from its manifest; {remedy}")
+            return read(FileSet(facts=facts, paths=paths, hashes=hashes))
         except FileNotFoundError as error:
             # Replaced while it was read; the manifest of now names files that are there.
             if _read_manifest(folder, remedy) == text:
@@ -303,20 +313,6 @@ def _read_manifest(folder: Path, remedy: str) -> str:
         if not folder.is_dir():
             raise DataError(f"no folder {folder}; {remedy}") from error
         raise DataError(f"{folder} is incomplete ({MANIFEST_FILE} is missing); {remedy}") from error
-
-
-def _open_set(folder: Path, text: str, remedy: str, *, is_verified: bool) -> FileSet:
-    try:
-        facts: dict[str, Any] = json.loads(text)
-        hashes: dict[str, str] = facts.pop("files")
-    except (ValueError, KeyError) as error:
-        raise DataError(f"{folder / MANIFEST_FILE} is torn; {remedy}") from error
-
-    paths = {name: _path_by_hash(folder / name, digest) for name, digest in hashes.items()}
-    for name, path in paths.items():
-        if is_verified and hash_file(path) != hashes[name]:
-            raise DataError(f"{path} differs from its manifest; {remedy}")
-    return FileSet(facts=facts, paths=paths, hashes=hashes)
 
 
 def _path_by_hash(path: Path, digest: str) -> Path:

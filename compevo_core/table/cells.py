@@ -194,14 +194,10 @@ def guess_decimal(column: TextColumn) -> DecimalMark:
     # Every mark is followed by three digits. Where some cells have none, it marks thousands: a
     # file that writes three decimals writes them in every cell.
     if not cells.select(text.str.contains(",").any()).item():
-        are_groups, is_marked = (
-            text.str.contains(r"^[+-]?\d{1,3}(\.\d{3})?$"),
-            text.str.contains(r"\."),
-        )
-        whole, some, all_ = cells.select(
-            are_groups.all(), some=is_marked.any(), all=is_marked.all()
-        ).row(0)
-        return "," if whole and some and not all_ else "."
+        is_marked = text.str.contains(r"\.")
+        are_groups = text.str.contains(r"^[+-]?\d{1,3}(\.\d{3})?$").all()
+        are_thousands = are_groups & is_marked.any() & ~is_marked.all()
+        return "," if cells.select(are_thousands).item() else "."
     if not cells.select(text.str.contains(r",\d{3}$").all()).item():
         return "."
     first = cells.row(0, named=True)

@@ -166,10 +166,9 @@ class Fitted(Known):
                 "with them"
             )
         step = self.spec.step
-        delays = (added[START] - self.end).dt.total_microseconds() % (
-            step // timedelta(microseconds=1)
-        )
-        if not is_calendar_step(step) and (delays != 0).any():
+        passed = (added[START] - self.end).dt.total_microseconds()
+        is_between = passed % (step // timedelta(microseconds=1)) != 0
+        if not is_calendar_step(step) and is_between.any():
             raise DataError(
                 f"rows are between the steps of the fit, which are {name_step(step)} apart: sum or "
                 "average them to these, or fit again"

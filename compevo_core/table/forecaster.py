@@ -640,11 +640,8 @@ class Forecaster:
             raise DataError(f"no series {name!r}; there are {', '.join(names)}")
         row = names.index(name)
         _, starts = _list_steps([views[row]], fit.spec.horizon_steps)
-        shown = fit.rows.filter(
-            pl.col(SERIES) == name,
-            pl.col(START)
-            >= shift(fit.end, -_SHOWN_HORIZONS * fit.spec.horizon_steps, fit.spec.step),
-        )
+        begin = shift(fit.end, -_SHOWN_HORIZONS * fit.spec.horizon_steps, fit.spec.step)
+        shown = fit.rows.filter(pl.col(SERIES) == name, pl.col(START) >= begin)
         axes = figure.add_subplot()
         axes.plot(fit.form.clock.read_local(shown[START].to_list()), shown[VALUE], color="#666666")
         is_open = fit.form.is_open(starts).to_numpy()

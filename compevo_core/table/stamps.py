@@ -97,9 +97,7 @@ class Clock:
 
     def locate(self, instants: pl.Series) -> pl.Series:
         """Return instants on the clock of the grid."""
-        if not self.by_day:
-            return instants
-        return _put_on_clock(instants, self.zone)
+        return _put_on_clock(instants, self.zone) if self.by_day else instants
 
     def find_starts(self, instants: pl.Series) -> pl.Series:
         """Return the start of each stamp's step on the grid.

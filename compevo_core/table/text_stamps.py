@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import polars as pl
 
 from compevo_core.data.series import find_calendar_step
+from compevo_core.data.steps import DAY
 from compevo_core.errors import DataError
 from compevo_core.table.cells import LINE, TextColumn
 
@@ -161,7 +162,6 @@ _FIXED_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
 _END = r"(\d:\d\d)-(\d\d:\d\d)$"  # of an interval, or an offset from UTC
 _MOST_OFFSETS = 3  # of one place: with daylight saving, and a change of standard time
 _HOUR = timedelta(hours=1)
-_DAY = timedelta(days=1)
 # A year without a change of any zone's standard time still has its daylight saving.
 _MONTHS = tuple(datetime(2024, month, 15) for month in range(1, 13))  # noqa: DTZ001 - wall clock
 
@@ -313,7 +313,7 @@ def parse_stamp(text: pl.Expr, formats: Sequence[str], first_year: int) -> pl.Ex
 def parse_walls(text: pl.Expr, formats: Sequence[str]) -> pl.Expr:
     """Return the naive datetime by the first format that fits; 24:00 is the next midnight."""
     local = parse_stamp(text.str.replace(_END_OF_DAY, "${1}00:00"), formats, _FIRST_YEAR)
-    return pl.when(text.str.contains(_END_OF_DAY)).then(local + _DAY).otherwise(local)
+    return pl.when(text.str.contains(_END_OF_DAY)).then(local + DAY).otherwise(local)
 
 
 def read_by_each(
@@ -478,7 +478,7 @@ def read_zone(name: str) -> ZoneInfo | timezone:
     """Return a time zone, or a fixed offset such as +01:00; ValueError if there is none such."""
     if match := _FIXED_OFFSET.fullmatch(name):
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
-        if offset < _DAY:
+        if offset < DAY:
             return timezone(offset if match[1] == "+" else -offset)
     if name in list_zones():
         return ZoneInfo(name)

@@ -136,10 +136,7 @@ def assign_fixed_logics(agents: int, count: int, form: str = "free") -> list[lis
 
 @dataclasses.dataclass
 class RegretTracker:
-    """Running sums of rewards over the rounds that rewrote logics.
-
-    The sums are plain lists, so that a checkpoint in JSON restores them to the last bit.
-    """
+    """Running sums of rewards over the rounds that rewrote logics, plain for a checkpoint."""
 
     played: list[float]  # (A,) rewards of the played logics
     fixed: list[list[float]]  # (A, K) rewards of the fixed logics
@@ -160,12 +157,8 @@ class RegretTracker:
         has_fixed = any(map(len, self.fixed))
         # The maximum of sums, not a sum of maxima: a comparator may not switch between rounds.
         regret_A = np.max(self.fixed, axis=1) - self.played if has_fixed else None
-        return {
-            "regret": None if regret_A is None else regret_A.tolist(),
-            "fixed_rewards": None,
-            "played_rewards": None,
-            "group_regret": list(self.group),
-        }
+        regret = None if regret_A is None else regret_A.tolist()
+        return {"regret": regret, "group_regret": list(self.group)}
 
     def add_round(
         self, reward_AK: npt.NDArray[np.floating[Any]], group_gap_A: npt.NDArray[np.floating[Any]]
@@ -261,7 +254,7 @@ def summarize_regret_growth(
     generator = np.random.default_rng(derive_seed(seed, "regret bootstrap"))
     *agents, mean = (
         dataclasses.asdict(fit_growth_exponent(regret_T, generator=generator))
-        for regret_T in (*regret_TA.T, regret_TA.mean(axis=1))
+        for regret_T in [*regret_TA.T, regret_TA.mean(axis=1)]
     )
     return {"agents": agents, "mean": mean}
 

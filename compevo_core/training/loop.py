@@ -31,7 +31,6 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import evenly_spaced
 from compevo_core.errors import ConfigError
 from compevo_core.lm.backbone import load_backbone
-from compevo_core.lora.backbone import Backbone
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import write_text
 from compevo_core.training.calibration import measure_validation
@@ -60,7 +59,7 @@ from compevo_core.training.schedule import (
     guess_units,
     seed_dropout,
 )
-from compevo_core.training.training_data import OnRound, Outcome, RunSetup, TrainingData
+from compevo_core.training.training_data import Outcome, RunSetup, TrainingData
 
 _READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
 
@@ -72,10 +71,7 @@ _NO_LANGUAGE_MODEL: dict[str, Any] = dict.fromkeys(_TEXTS + _UPDATES + _LOSSES, 
 
 
 class TrainingLoop(abc.ABC):
-    """The first ``rounds`` of a run's schedule, all unless given, written into ``folder``.
-
-    Without validation examples it never validates.
-    """
+    """The first ``rounds`` of a schedule, or all; without validation examples none is validated."""
 
     model: AgentEnsemble
     generators: RunGenerators
@@ -85,24 +81,21 @@ class TrainingLoop(abc.ABC):
     def __init__(
         self,
         setup: RunSetup,
-        schedule: RunSchedule,
-        folder: RunFolder,
         data: TrainingData,
-        *,
         rounds: int | None,
+        schedule: RunSchedule,
         layers: int,
     ) -> None:
-        config = setup.config
         self.setup = setup
-        self.schedule = schedule
-        self.config = config
-        self.folder = folder
-        self.data = data
+        self.folder = setup.folder
         self.shards = setup.shards
+        self.data = data
+        self.config = config = data.config
+        self.schedule = schedule
         self.rounds = schedule.total_rounds if rounds is None else rounds
         self.validate_every = config.run.validate_every if data.val_examples else 0
-        assert setup.news is not None  # noqa: S101 - agents read news
-        self.inputs = data.fit_inputs(setup.news)
+        article_size = setup.news.embeddings.shape[1]
+        self.inputs = NumericInputs.fit(data.train_windows, data.held_out_NPH, article_size)
         self.retriever = build_retriever(setup.news, config.news)
         self.time_left = TimeLeft(guess_units(config, layers, len(data.calibration_examples)))
 
@@ -110,18 +103,17 @@ class TrainingLoop(abc.ABC):
     def play(self, state: RoundState) -> RoundResult:
         """Play one round, and move ``state`` to the next."""
 
-    @abc.abstractmethod
     def start_agents(self, logics: Sequence[str]) -> Tensor:
         """Get the agents ready for the first round; return the states of their logics, (A, D)."""
+        return torch.zeros(len(logics), 0)  # none where nothing reads a logic
 
-    def train(self, *, resume: bool, on_round: OnRound | None = None) -> Outcome:
-        """Play all rounds, from the newest checkpoint with ``resume``; return to the best one."""
+    def train(self) -> Outcome:
+        """Play all rounds, from the newest checkpoint if the run resumes; return to the best."""
         self.folder.path.mkdir(parents=True, exist_ok=True)
-        state = self._resume() if resume else None
-        if state is None:
-            state = self._begin()
+        state = self._resume() if self.setup.resume else None
+        state = state or self._begin()
 
-        clock = self.setup.clock
+        clock, on_round = self.setup.clock, self.setup.on_round
         while state.round < self.rounds:
             started = clock()
             result = self.play(state)
@@ -264,26 +256,17 @@ class TrainingLoop(abc.ABC):
 class PopulationLoop(TrainingLoop):
     """The rounds of a population with a language model."""
 
-    def __init__(
-        self,
-        setup: RunSetup,
-        folder: RunFolder,
-        data: TrainingData,
-        *,
-        rounds: int | None = None,
-        backbone: Backbone | None = None,
-        stages: Path | None = None,
-    ) -> None:
-        config, shards, schedule = setup.config, setup.shards, setup.schedule
+    def __init__(self, setup: RunSetup, data: TrainingData, rounds: int | None) -> None:
+        config, shards, schedule = data.config, setup.shards, setup.schedule
         # Before anything is built, as loading a model may sample from torch's generator too.
         seed_dropout(config.run.seed, shards.dropout_stream, 0)
-        backbone = backbone or load_backbone(config.backbone, shard=not shards.splits_agents)
-        layers = backbone.model.config.num_hidden_layers
-        super().__init__(setup, schedule, folder, data, rounds=rounds, layers=layers)
+        shard = not shards.splits_agents
+        backbone = setup.backbone or load_backbone(config.backbone, shard=shard)
+        super().__init__(setup, data, rounds, schedule, backbone.model.config.num_hidden_layers)
         self.checkpoint_every = config.run.checkpoint_every
         self._stage: RunFolder | None = None
-        if stages is not None and schedule.supervised_rounds:
-            self._stage = RunFolder(stages / hash_stage(config, setup.identity))
+        if setup.stages is not None and schedule.supervised_rounds:
+            self._stage = RunFolder(setup.stages / hash_stage(config, setup.identity))
 
         model = PopulationModel(config, backbone, self.inputs, shards)
         self.executor = model.build_executor(self.retriever, data.train_examples)
@@ -298,7 +281,8 @@ class PopulationLoop(TrainingLoop):
 
     def play(self, state: RoundState) -> RoundResult:
         """Play one round, and move ``state`` to the next."""
-        batch = self.data.batch(state.round)
+        indices = self.data.sampler.indices(state.round)
+        batch = [self.data.train_examples[i] for i in indices]
         return self.round_trainer.step(state, batch, self.generators)
 
     def start_agents(self, logics: Sequence[str]) -> Tensor:
@@ -307,8 +291,7 @@ class PopulationLoop(TrainingLoop):
         spaced = [examples[i] for i in evenly_spaced(len(examples), _READOUT_EXAMPLES)]
         self.executor.centre_readout(self.shards.local(logics), spaced)
         writer = self.round_trainer.writer
-        # Agents that keep their logics have no states.
-        return torch.zeros(len(logics), 0) if writer is None else writer.encode_logics(logics)
+        return super().start_agents(logics) if writer is None else writer.encode_logics(logics)
 
     def _begin(self) -> RoundState:
         """Return the state at the end of the supervised stage if another run has trained it."""
@@ -322,11 +305,10 @@ class PopulationLoop(TrainingLoop):
         if self.shards.is_first:
             write_text(self.folder.rounds_file, stage.rounds_file.read_text(encoding="utf-8"))
         best = load_newest_checkpoint(stage.best, self.shards)
-        if best is not None:
-            state = restore_state(best, self.model, self.optimizer, self.generators)
-            self._save_checkpoint(state, self.folder.best)
-        state = restore_state(end, self.model, self.optimizer, self.generators)
-        self._save_checkpoint(state, self.folder.checkpoints)
+        for saved, root in [(best, self.folder.best), (end, self.folder.checkpoints)]:
+            if saved is not None:
+                state = restore_state(saved, self.model, self.optimizer, self.generators)
+                self._save_checkpoint(state, root)
         return state
 
     def _keep(self, state: RoundState, *, is_due: bool = False) -> None:
@@ -370,24 +352,18 @@ class SearchLoop(TrainingLoop):
     model: ReadingModel
     checkpoint_every = 1
 
-    def __init__(
-        self, setup: RunSetup, folder: RunFolder, data: TrainingData, *, rounds: int | None = None
-    ) -> None:
-        config, plan = setup.config, setup.schedule
+    def __init__(self, setup: RunSetup, data: TrainingData, rounds: int | None) -> None:
+        config, plan = data.config, setup.schedule
         rewritings = sum(map(plan.rewrites, range(plan.total_rounds)))
         schedule = dataclasses.replace(
             plan, supervised_rounds=0, evolution_rounds=rewritings, every=1
         )
-        super().__init__(setup, schedule, folder, data, rounds=rounds, layers=1)
+        super().__init__(setup, data, rounds, schedule, layers=1)
         self.model = ReadingModel(config, self.inputs, setup.shards)
         self.model.executor = self.model.build_executor(self.retriever, data.train_examples)
         self._draws = SlotDraws(config, sorted(self.model.scaler.mean))
         agents = range(config.population.agents)
         self.generators = RunGenerators.from_seed(config.run.seed, agents, torch.device("cpu"))
-
-    def start_agents(self, logics: Sequence[str]) -> Tensor:
-        """Return no states, (A, 0): nothing reads a logic."""
-        return torch.zeros(len(logics), 0)
 
     def play(self, state: RoundState) -> RoundResult:
         """Let each agent draw logics and choose; what only a language model has is 0 or empty."""

@@ -85,13 +85,8 @@ class SystemModules:
     def count_trainable(self) -> int:
         """Return the parameters that training changes."""
         modules = (self.population.adapters, self.selection, self.fusion, self.debate)
-        return sum(
-            parameter.numel()
-            for module in modules
-            if module is not None
-            for parameter in module.parameters()
-            if parameter.requires_grad
-        )
+        trained = nn.ModuleList(module for module in modules if module is not None)
+        return sum(each.numel() for each in trained.parameters() if each.requires_grad)
 
 
 class PopulationModel(AgentEnsemble):

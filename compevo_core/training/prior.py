@@ -150,10 +150,6 @@ class RefitMemory:
         read = cache(partial(WindowSet.read, folder))
         return cls(days, read, datetime.fromisoformat(fitted_utc))
 
-    def resume(self, observed: Sequence[Window], fitted_utc: datetime) -> Self:
-        """Return the memory with earlier observed windows, and the time of the last fit."""
-        return dataclasses.replace(self, fitted_utc=fitted_utc, added=[*self.added, *observed])
-
 
 @dataclasses.dataclass
 class PriorSet:
@@ -265,7 +261,11 @@ class PriorSet:
             self.fitted = {
                 key: load_baseline(folder / key.folder, self.news) for key in self.fitted
             }
-            self.memory = self.memory.resume(observed, datetime.fromisoformat(fitted_utc))
+            self.memory = dataclasses.replace(
+                self.memory,
+                fitted_utc=datetime.fromisoformat(fitted_utc),
+                added=[*self.memory.added, *observed],
+            )
 
     @classmethod
     def load(
@@ -318,13 +318,12 @@ def forecast_out_of_fold(
         # Windows of neighbouring days share most of their values, so a random block would be
         # forecast from its neighbours.
         views = [train[int(i)].view for i in block]
-        ends = (views[0], views[-1])
+        first, last = views[0].origin_utc, views[-1].origin_utc
         # Targets at least a horizon away from the targets of the block.
         apart = 2 * views[0].horizon * views[0].step
-        start, end = views[0].origin_utc - apart, views[-1].origin_utc + apart
-        kept = [window for window in train if not start < window.view.origin_utc < end]
+        kept = [w for w in train if not first - apart < w.view.origin_utc < last + apart]
         others = WindowSet(kept, dataset=train.dataset)
-        prior = _fit(key, others, fit, ends)
+        prior = _fit(key, others, fit, first, last)
         try:
             forecast_NH[block] = prior.predict(views)
         except DataError as error:
@@ -367,11 +366,8 @@ def _fit(
     key: PriorKey,
     train: WindowSet,
     fit: FitBaseline,
-    block: tuple[WindowView, WindowView] | None = None,
+    first: datetime | None = None,
+    last: datetime | None = None,
 ) -> Baseline:
-    """Fit a base model for a block of train, or for what comes after train."""
-    if not key.calibration_days:
-        return fit(key.name, train)
-
-    first, last = (view.origin_utc for view in block) if block else (None, None)
+    """Fit a base model for the origins of a block of train, or for what comes after train."""
     return fit(key.name, nearest_windows(train, first, last, key.calibration_days))

@@ -33,7 +33,6 @@ from compevo_core.agents.selection import FitnessSelection, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.arrays import FloatArray, to_array
-from compevo_core.training.debate import DebateStep
 from compevo_core.training.diagnostics import (
     RegretTracker,
     aggregate_best_response_gap,
@@ -42,7 +41,12 @@ from compevo_core.training.diagnostics import (
     measure_health,
     weight_entropy,
 )
-from compevo_core.training.forecast_step import ForecastStep, PlayedForecasts, stack_truths
+from compevo_core.training.forecast_step import (
+    DebateStep,
+    ForecastStep,
+    PlayedForecasts,
+    stack_truths,
+)
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.round_record import RoundResult
 from compevo_core.training.schedule import RunGenerators, RunSchedule
@@ -51,12 +55,7 @@ from compevo_core.training.update import JointUpdate
 _Record = dict[str, Any]
 """What a step of the round adds to the record, by the keys of :class:`RoundResult`."""
 
-_NO_REWRITING: _Record = {
-    "evolved": False,
-    "group_rewards": [],
-    "best_response_gap": [],
-    "fixed_unread_answers": 0,
-}
+_NO_REWRITING: _Record = {"evolved": False, "group_rewards": [], "best_response_gap": []}
 
 
 @dataclasses.dataclass
@@ -145,7 +144,7 @@ class RoundTrainer:
         # as the activations of a whole batch would not fit in memory.
         played = self.forecast_step.run(state.logics, examples, generators, state.round)
         record |= {
-            "rewards": played.reward_A.tolist(),
+            "rewards": played.reward_AB.mean(-1).tolist(),
             "loss_pred": played.loss_pred,
             "loss_own": played.loss_own,
             "loss_tokens": played.loss_tokens,
@@ -165,7 +164,7 @@ class RoundTrainer:
         if self.writer is not None and self.schedule.rewrites(state.round):
             # The numpy generator samples the peers first and then the reward windows.
             rng = generators.numpy_rng
-            observed = self._observe(state, played, examples, rng)
+            observed = self._observe(state.logics, record["rewards"], played, examples, rng)
             written = self.writer.propose(observed, state.previous_AD, generators.agents)
             if self.config.pays_for_readings:
                 rewriting = self._score_readings(state, written, rng)
@@ -188,7 +187,19 @@ class RoundTrainer:
             record |= state.regret.describe()
         record |= self._gather_texts(played, rewriting, record["equal_groups"])
         result = RoundResult(**record)
-        self._advance(state, played, examples, rewriting, result)
+
+        # Only now, as the weights of a round must not depend on its truth (decision 03-rounds).
+        if not self.config.pays_for_readings:
+            entities = [example.view.entity for example in examples]
+            self.model.selection.update_fitness(played.reward_AB, entities)
+        elif rewriting and rewriting.turns:
+            rewriting.turns.pay(self.model.selection)
+        state.rewards = result.rewards
+        state.round += 1
+        if rewriting:
+            state.logics, state.records = rewriting.logics, rewriting.records
+            # Detached, as it is only an input of the next round (decision 03-rounds).
+            state.previous_AD = rewriting.proposal.candidate_AD.detach()
         return result
 
     def _score_readings(
@@ -200,7 +211,7 @@ class RoundTrainer:
         news = self.model.read_news(self.train_examples, self.executor.news_retriever)
         turns = news.score(state.logics, groups, state.records, rng)
         size = config.grpo.group_size
-        record = turns.describe(size) | {"fixed_unread_answers": 0}
+        record = turns.describe(size)
         reward_AG = torch.tensor(record["group_rewards"], dtype=torch.float32)
         return _Rewriting(
             proposal=proposal,
@@ -229,9 +240,7 @@ class RoundTrainer:
         scored = [pool[i] for i in rows]
         truth_WH = stack_truths(scored, played.truth_BH.device)
         keeps_records = self.config.grpo.carry == "record"
-        best: list[list[str]] = [[] for _ in state.logics]
-        if keeps_records:
-            best = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
+        best = [state.records.list_best(a, but=logic) for a, logic in enumerate(state.logics)]
         # Forecasts of all agents form one tensor, so the played logic fills up shorter lists. It is
         # scored in the same batch as its rivals, as the batch can change the last bit.
         most = max(map(len, best))
@@ -259,7 +268,6 @@ class RoundTrainer:
         reward_AC = to_array(mean_AC)
         reward_AK, n_unparsed = self._score_fixed_logics(state.logics, scored, truth_WH)
         record = {
-            "evolved": True,
             "group_rewards": reward_AG.tolist(),
             "best_response_gap": aggregate_gap_A.tolist(),
             "fixed_unread_answers": n_unparsed,
@@ -271,7 +279,8 @@ class RoundTrainer:
             record["news_gains"] = (mean_AC[:, 0] - mean_AC[:, -1]).tolist()
             by_window_ACW = reward_ACW.cpu().double().numpy()
             gain_ACW = by_window_ACW[:, :-1] - by_window_ACW[:, -1:]
-            logics = records.add_round(everyone, list(gain_ACW))
+            scored_A = enumerate(zip(everyone, gain_ACW, strict=True))
+            logics = [records.add(agent, *gains) for agent, gains in scored_A]
         else:
             logics = self.choose_logics(everyone, mean_AC)
         return _Rewriting(
@@ -288,23 +297,24 @@ class RoundTrainer:
 
     def _observe(
         self,
-        state: RoundState,
+        logics: Sequence[str],
+        rewards: Sequence[float],
         played: PlayedForecasts,
         examples: Sequence[ForecastExample],
         rng: np.random.Generator,
     ) -> list[Observation]:
         """Return what each agent knows: logics and rewards, its news, the windows' history."""
         resolve = self.executor.news_retriever.resolve
-        headlines: list[list[str]] = [[] for _ in state.logics]
+        headlines: list[list[str]] = [[] for _ in logics]
         for agent, windows in zip(self.shards.local_agents, played.news, strict=True):
             headlines[agent] = list_most_read([resolve(ids) for ids in windows])
 
         population = self.config.population
         peers = sample_peers(population.agents, population.exposed_peers, rng)
-        unread: list[list[tuple[str, float]]] = [[] for _ in state.logics]
+        unread: list[list[tuple[str, float]]] = [[] for _ in logics]
         if self.unread_reader is not None:
             # Drawn for all agents, so that the generator stays equal on all processes.
-            seeds = rng.integers(2**63, size=len(state.logics))
+            seeds = rng.integers(2**63, size=len(logics))
             for row, agent in enumerate(self.shards.local_agents):
                 unread[agent] = list_best_unread(
                     self.unread_reader,
@@ -315,14 +325,8 @@ class RoundTrainer:
                     np.random.default_rng(seeds[agent]),
                     self.config.evolution.unread,
                 )
-        return observe(
-            logics=state.logics,
-            rewards=state.rewards if self.config.pays_for_readings else played.reward_A.tolist(),
-            peers=peers,
-            headlines=headlines,
-            recent=describe_recent([example.view for example in examples]),
-            unread=unread,
-        )
+        recent = describe_recent([example.view for example in examples])
+        return observe(logics, rewards, peers, headlines, recent, unread)
 
     def _score(
         self,
@@ -383,30 +387,6 @@ class RoundTrainer:
         record |= {name: int(count) for name, count in zip(names, counts, strict=True)}
         record["unique_news"] = self.shards.all_gather_json(unique_news)
         return record
-
-    def _advance(
-        self,
-        state: RoundState,
-        played: PlayedForecasts,
-        examples: Sequence[ForecastExample],
-        rewriting: _Rewriting | None,
-        result: RoundResult,
-    ) -> None:
-        """Update the fitness (Eq. 4) and hand the next logics to the next round."""
-        # Only now, as the weights of a round must not depend on its truth (decision 03-rounds).
-        entities = [example.view.entity for example in examples]
-        turns = rewriting.turns if rewriting else None
-        if not self.config.pays_for_readings:
-            self.model.selection.update_fitness(played.reward_AB, entities)
-        elif turns is not None:
-            turns.pay(self.model.selection)
-        state.rewards = result.rewards
-        state.round += 1
-
-        if rewriting is not None:
-            state.logics, state.records = rewriting.logics, rewriting.records
-            # Detached, as it is only an input of the next round (decision 03-rounds).
-            state.previous_AD = rewriting.proposal.candidate_AD.detach()
 
     def choose_logics(self, candidates: Sequence[Sequence[str]], reward_AC: Tensor) -> list[str]:
         """Return each agent's best logic; the played one is first, and stays on ties."""

@@ -127,7 +127,7 @@ class RunFolder:
         """Return how often the run was started over."""
         if not self.start_file.is_file():
             return 0
-        return int(json.loads(self.start_file.read_text(encoding="utf-8"))["start"])
+        return int(read_json(self.start_file, _REMEDY)["start"])
 
     def begin_again(self) -> None:
         """Start the run over: what was trained before is no longer valid, and is removed.
@@ -208,8 +208,7 @@ class RunFolder:
                 "has not finished"
             )
 
-        metrics: dict[str, Any] = json.loads(self.metrics_file.read_text(encoding="utf-8"))
-        return metrics
+        return read_json(self.metrics_file, _REMEDY)
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Write the summary of the finished run."""
@@ -260,10 +259,7 @@ def write_sealed_folder(
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
-    """Seal a folder by the manifest of all files below it; return the hash over their hashes.
-
-    The hash of a model is the artifact hash in result rows.
-    """
+    """Seal a folder by the manifest of all files below it; return the hash over their hashes."""
     files = {
         path.relative_to(folder).as_posix(): hash_file(path)
         for path in sorted(folder.rglob("*"))

@@ -61,7 +61,7 @@ class RunSchedule:
     def plan(cls, config: RunConfig, train_windows: int) -> Self:
         """Return the schedule of a run on a number of train windows."""
         run = config.run
-        rounds_per_epoch = count_batches(train_windows, run.batch_size)
+        rounds_per_epoch = math.ceil(train_windows / run.batch_size)
         return cls(
             supervised_rounds=run.supervised_rounds or run.supervised_epochs * rounds_per_epoch,
             evolution_rounds=run.rounds or run.epochs * rounds_per_epoch,
@@ -131,18 +131,13 @@ def learning_rate_factor(round_number: int, total_rounds: int, warmup_ratio: flo
     return 0.5 * (1.0 + float(np.cos(np.pi * min(progress, 1.0))))
 
 
-def count_batches(windows: int, batch_size: int) -> int:
-    """Return the batches in one pass; the last one may be shorter, and none is dropped."""
-    return math.ceil(windows / batch_size)
-
-
 class DaySampler:
     """Batches of window indices: days are shuffled, windows of one origin stay together."""
 
     def __init__(self, windows: WindowSet, batch_size: int, seed: int) -> None:
         self.batch_size = batch_size
         self.seed = seed
-        self.rounds_per_epoch = count_batches(len(windows), batch_size)
+        self.rounds_per_epoch = math.ceil(len(windows) / batch_size)  # the last may be shorter
 
         # Regions of one day share its news.
         days: dict[datetime, list[int]] = {}

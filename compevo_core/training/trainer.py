@@ -127,8 +127,22 @@ def train(
             if shards.is_first:
                 for caution in list_cautions(config, schedule):
                     log.warning(caution)
-            setup = RunSetup(config, news, identity, shards, start, schedule, selector, clock)
-            play = partial(_play_rounds, setup, folder, on_round, resume, backbone, stages)
+            assert news is not None  # noqa: S101 - checked with the other inputs
+            setup = RunSetup(
+                folder=folder,
+                news=news,
+                identity=identity,
+                shards=shards,
+                start=start,
+                schedule=schedule,
+                resume=resume,
+                on_round=on_round,
+                backbone=backbone,
+                stages=stages,
+                selector=selector,
+                clock=clock,
+            )
+            play = partial(_play_rounds, setup)
 
         fitted = fit_ensemble(config, train_windows, val_windows, add_news(fit, news), play)
         if shards.is_first and not config.has_agents:
@@ -198,28 +212,19 @@ def fit_ensemble(
 
 
 def _play_rounds(
-    setup: RunSetup,
-    folder: RunFolder,
-    on_round: OnRound | None,
-    resume: bool,
-    backbone: "Backbone | None",
-    stages: Path | None,
-    data: TrainingData,
-    rounds: int | None,
+    setup: RunSetup, data: TrainingData, rounds: int | None
 ) -> tuple[Ensemble, Outcome]:
     """Return agents after their rounds, and how these ended."""
     if rounds is not None:  # the second training shares nothing with the first
-        folder, resume, backbone, stages = RunFolder(folder.refit), True, None, None
+        folder = RunFolder(setup.folder.refit)
+        setup = dataclasses.replace(setup, folder=folder, resume=True, backbone=None, stages=None)
 
     # torch takes seconds to import: only where there are rounds to play.
     from compevo_core.training.loop import PopulationLoop, SearchLoop
 
-    loop: PopulationLoop | SearchLoop
-    if setup.config.forecast.decoder == "linear":
-        loop = SearchLoop(setup, folder, data, rounds=rounds)
-    else:
-        loop = PopulationLoop(setup, folder, data, rounds=rounds, backbone=backbone, stages=stages)
-    outcome = loop.train(resume=resume, on_round=on_round)
+    is_search = data.config.forecast.decoder == "linear"
+    loop = (SearchLoop if is_search else PopulationLoop)(setup, data, rounds)
+    outcome = loop.train()
     return loop.model, outcome
 
 

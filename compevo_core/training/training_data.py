@@ -7,12 +7,13 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.baselines import FitBaseline, fit_baseline
 from compevo_core.baselines.known_errors import follow_levels
@@ -26,10 +27,12 @@ from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.prior import PriorSet, make_examples
 from compevo_core.training.round_record import RoundRecord
+from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import DaySampler, RunSchedule
 
 if TYPE_CHECKING:
     from compevo_core.lm.model_sources import Transport
+    from compevo_core.lora.backbone import Backbone
 
 OnRound = Callable[[RoundRecord], None]
 
@@ -37,16 +40,20 @@ _LISTED_SERIES = 8  # how many known series an error message names
 _HASH_CHARACTERS = 16  # of a sha256, enough to tell data sets apart
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSetup:
-    """What both trainings of a run have in common."""
+    """What the rounds of a run are given besides its data; see ``training.trainer.train``."""
 
-    config: RunConfig
-    news: NewsPool | None  # where agents read
+    folder: RunFolder
+    news: NewsPool
     identity: Mapping[str, str]  # hashes of settings and data
     shards: AgentShards
     start: int  # number of the run's start (``RunFolder.begin_again``)
     schedule: RunSchedule
+    resume: bool
+    on_round: OnRound | None
+    backbone: "Backbone | None"
+    stages: Path | None
     selector: "Transport | None"
     clock: Callable[[], float]
 
@@ -137,14 +144,6 @@ class TrainingData:
         """Which train examples a round sees."""
         return DaySampler(self.train_windows, self.config.run.batch_size, self.config.run.seed)
 
-    def fit_inputs(self, news: NewsPool) -> NumericInputs:
-        """Return the numbers that agents read of a window, fitted on train."""
-        return NumericInputs.fit(self.train_windows, self.held_out_NPH, news.embeddings.shape[1])
-
-    def batch(self, round_number: int) -> list[ForecastExample]:
-        """Return the train examples of a round."""
-        return [self.train_examples[i] for i in self.sampler.indices(round_number)]
-
 
 def check_inputs(
     config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool | None
@@ -208,7 +207,7 @@ def identify_run(
         "data_hash": f"{train_windows.hash[:n]}-{val_windows.hash[:n]}",
     }
     if news is not None:
-        views = (*train_windows.views(), *val_windows.views())
+        views = chain(train_windows.views(), val_windows.views())
         named = {name for view in views for name in view.candidate_ids}
         hashes["news_hash"] = news.hash_articles(named)[:n]
     return hashes

@@ -23,7 +23,6 @@ from compevo_core.agents.objective import (
     pruning_loss,
     require_finite,
 )
-from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import OptimConfig
 from compevo_core.lora.adapters import NORM_FLOOR, Optimizer, clip_each
 from compevo_core.training.diagnostics import gradient_conflict
@@ -92,7 +91,7 @@ class JointUpdate:
             local_AG = self.model.shards.local(reward_AG)
             advantage_AG, n_equal = group_advantages(local_AG, proposal.is_empty_AG)
             if self.config.grpo.enabled and self.writer is not None:
-                policy_step = PolicyStep(self.writer, proposal, advantage_AG, self.config)
+                policy_step = PolicyStep(self.writer, proposal, advantage_AG)
                 policy = policy_step.backward(round_number)
 
         # Eq. 22 and 23 over all parameters, before clipping. The regularisers do not reach forecast
@@ -166,14 +165,12 @@ class PolicyStep:
     Agents are scored one after the other, as memory may hold the activations of only one.
     """
 
-    def __init__(
-        self, writer: LogicWriter, proposal: Proposal, advantage_AG: Tensor, config: RunConfig
-    ) -> None:
+    def __init__(self, writer: LogicWriter, proposal: Proposal, advantage_AG: Tensor) -> None:
         self.writer = writer
+        self.config = writer.config
         self.shards = writer.shards
         self.proposal = proposal
         self.advantage_AG = advantage_AG
-        self.config = config
 
         # The frozen reference is scored once for all updates (decision 04-policy).
         self.reference_AGT = writer.reference_logp(proposal)

@@ -131,14 +131,14 @@ def test_no_news_has_a_token_of_its_own():
 
 def test_the_target_day_shows_priors_above_the_base(spy):
     _, executor, examples = build(**BLEND)
-    shown = spy(executor.decoder.module.tokens, "embed_target")
+    shown = spy(executor.decoder.module.tokens, "forward")
 
     correct(executor, examples)
 
     above_PH = examples[0].priors_PH - find_bases(executor, examples)[0, 0].numpy()
     expected_PH = above_PH / executor.decoder.inputs.spread_of_priors
     assert np.abs(above_PH).max() > 0.0
-    (target_ABSH, _), _ = shown[0]
+    (_, _, target_ABSH, _), _ = shown[0]
     assert np.allclose(target_ABSH[0, 0, 2:].numpy(), expected_PH, atol=1e-5)
 
 

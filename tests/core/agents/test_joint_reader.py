@@ -124,6 +124,16 @@ def test_credit_and_fit_are_changed_one_by_one(examples, changes, copied):
     assert shared == pytest.approx(alone) if copied == 1.0 else shared < 0.7 * alone
 
 
+def test_an_agent_paid_by_its_own_error_is_scored_by_its_own_reading(examples):
+    config = CONFIG.with_overrides({"evolution.credit": "own"})
+    gain_N = _score(examples, [OUTAGES, SOLAR], OUTAGES, config=config)
+
+    reader = _read(examples, 2)
+    missed_NH = reader.truth_NH - reader.base_ANH[0]
+    left_NH = missed_NH - _sum(examples, [reader.find(0, OUTAGES)], [1.0])
+    np.testing.assert_allclose(gain_N, (missed_NH**2 - left_NH**2).mean(1), atol=1e-12)
+
+
 def test_the_second_agent_takes_the_niche_left(examples):
     reader = _read(examples, 2)
     selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)

@@ -8,7 +8,7 @@ import torch
 from compevo_core.agents.decoders import LOGIC, RetrievedArticle
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
 from compevo_core.agents.observation import fit_logic_prompt, list_most_read, observe
-from compevo_core.agents.prompts import SEED_LOGICS
+from compevo_core.agents.prompts import SEED_LOGICS, tokenize_prompt
 from compevo_core.errors import ConfigError
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.grammar import SlotGrammar
@@ -56,7 +56,7 @@ def _states_alone(writer, kind, agent, embeds):
 def test_a_candidate_is_the_state_at_its_end(written):
     writer, proposal = written
     for agent, text in enumerate(proposal.candidates):
-        ids = torch.tensor([writer._tokenize(text)])
+        ids = torch.tensor([tokenize_prompt(writer.population.backbone.tokenizer, text)])
         state = _states_alone(writer, LOGIC, agent, writer.population.embed(ids))[-1]
         assert torch.allclose(proposal.candidate_AD[agent], state, atol=1e-5)
 
@@ -325,5 +325,5 @@ def test_news_then_history_then_peers_are_cut():
 def test_titles_read_most_often_come_first():
     encode = HashingEncoder().encode
     a, b, c, d = (RetrievedArticle(name, "01 Jan", name, encode([name])[0]) for name in "abcd")
-    assert list_most_read([(a, b), (c, b), (d, a)], count=3) == ["a", "b", "c"]
+    assert list_most_read([(a, b), (c, b), (d, a)]) == ["a", "b", "c"]
     assert list_most_read([(), ()]) == []

@@ -154,33 +154,32 @@ def test_a_record_holds_mean_and_standard_error():
 
 def test_an_earlier_steady_gain_beats_luck():
     records = LogicRecords()
-    records.add_round([["bad", "steady"]], [np.stack([BAD, STEADY])])
+    records.add(0, ["bad", "steady"], np.stack([BAD, STEADY]))
     assert LUCKY.mean() > STEADY.mean()
-    assert records.add_round([["bad", "lucky"]], [np.stack([BAD, LUCKY])]) == ["steady"]
+    assert records.add(0, ["bad", "lucky"], np.stack([BAD, LUCKY])) == "steady"
 
     gains = np.stack([np.zeros(16), np.full(16, 0.01)])
-    assert records.add_round([["steady", "new"]], [gains]) == ["steady"]
+    assert records.add(0, ["steady", "new"], gains) == "steady"
     weight, total, _ = records.to_json()["0"]["steady"]
     assert np.allclose((weight, total), (0.49 * 16 + 16, 0.49 * STEADY.sum()))
 
 
 def test_ties_keep_the_played_logic_counted_once():
     records = LogicRecords()
-    group = [["played", "other", "other"]]
-    assert records.add_round(group, [np.stack([STEADY] * 3)]) == ["played"]
+    assert records.add(0, ["played", "other", "other"], np.stack([STEADY] * 3)) == "played"
     (values,) = records.to_json().values()
     assert values["other"][0] == 16
 
 
 def test_old_gains_count_less_and_are_forgotten():
     records = LogicRecords()
-    records.add_round([["old"]], [STEADY[None]])
+    records.add(0, ["old"], STEADY[None])
     for _ in range(3):
-        records.add_round([["new"]], [BAD[None]])
+        records.add(0, ["new"], BAD[None])
     (values,) = records.to_json().values()
     assert 2.0 < values["old"][0] < 8.0 < values["new"][0]
     for _ in range(4):
-        records.add_round([["new"]], [BAD[None]])
+        records.add(0, ["new"], BAD[None])
     assert "old" not in records.to_json()["0"]
 
 
@@ -188,7 +187,8 @@ def test_the_best_other_logics_are_kept_by_agent():
     records = LogicRecords()
     names = ["a", "b", "c", "d", "e"]
     gains = np.stack([np.full(4, rank / 10) for rank in range(5)])
-    records.add_round([names, names[::-1]], [gains, gains])
+    records.add(0, names, gains)
+    records.add(1, names[::-1], gains)
     assert records.list_best(0, but="e") == ["d", "c", "b"]
     assert records.list_best(1, but="e") == ["a", "b", "c"]
     assert len(records.list_best(0, but="e")) == REMEMBERED
@@ -197,7 +197,7 @@ def test_the_best_other_logics_are_kept_by_agent():
 
 def test_records_survive_a_checkpoint():
     records = LogicRecords()
-    records.add_round([["a", "b"]], [np.stack([STEADY, LUCKY])])
+    records.add(0, ["a", "b"], np.stack([STEADY, LUCKY]))
     again = LogicRecords.from_json(records.to_json())
     assert again.to_json() == records.to_json()
     assert again.list_best(0, but="a") == ["b"]

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from compevo_core.baselines import BASELINES, fit_baseline, gbm, is_applicable
-from compevo_core.baselines.leads import TEMPERATURE, PastSpace, PublishedErrorSpace
+from compevo_core.baselines.features import TEMPERATURE, PastSpace, PublishedErrorSpace
 from compevo_core.data.build import build_windows
 from compevo_core.data.schemas import PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.window import WindowSet

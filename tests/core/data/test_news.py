@@ -141,8 +141,6 @@ def test_a_pool_says_which_articles_name_a_region():
     frame = frame.with_columns(country=pl.Series([None, "Australia", "United States"]))
     pool = NewsPool(frame, np.eye(3, dtype=np.float32), "hashing")
     assert pool.names_region(["a0", "a1", "a2"], SYDNEY).tolist() == [False, True, False]
-    with pytest.raises(DataError, match="the news pool"):
-        pool.names_region(["a9"], SYDNEY)
 
 
 def test_unfit_pools_and_unknown_articles_are_refused(tmp_path):
@@ -165,8 +163,6 @@ def test_the_article_hash_covers_named_ones_and_titles():
     assert pool.hash_articles(["a1", "a1"]) == other.hash_articles(["a1"])
     assert pool.hash_articles(["a0", "a1"]) != other.hash_articles(["a0", "a1"])
     assert pool.hash_articles(["a0"]) != pool.hash_articles(["a1"])
-    with pytest.raises(DataError, match="the news pool"):
-        pool.hash_articles(["a9"])
 
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

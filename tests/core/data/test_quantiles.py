@@ -219,16 +219,13 @@ def test_missing_truths_are_no_errors():
     assert len(errors_of(nothing, np.zeros((MEMORY, 48)))) == 0
 
 
-def test_the_error_of_a_window_is_given_once():
-    windows = days(20) + days(20, entity="SA1")
-    with pytest.raises(DataError, match="41 windows, 40"):
-        errors_of([*windows, windows[-1]], np.zeros((41, 48)))
-
-
-def test_forecasts_of_other_windows_are_refused():
+def test_repeated_and_unknown_forecasts_are_refused():
+    windows = days(20)
     with pytest.raises(DataError, match="every window once"):
-        PastErrors.from_windows(days(2), np.zeros((1, 48)))
-    past = errors_of(days(20), RNG.normal(0, 10, (20, 48)))
+        errors_of(windows[:2], np.zeros((1, 48)))
+    with pytest.raises(DataError, match="21 windows, 20"):
+        errors_of([*windows, windows[-1]], np.zeros((21, 48)))
+    past = errors_of(windows, RNG.normal(0, 10, (20, 48)))
     with pytest.raises(DataError, match="for every step"):
         estimate_quantiles(past, [make_window(20).view], np.full((1, 48), np.nan))
 

@@ -8,11 +8,7 @@ import polars as pl
 import pytest
 
 from compevo_core.data.build import build_views, build_windows
-from compevo_core.data.context import (
-    StepValues,
-    find_oldest_needed,
-    index_daily,
-)
+from compevo_core.data.context import StepValues, find_oldest_needed, index_daily
 from compevo_core.data.datasets import ELECTRICITY
 from compevo_core.data.schemas import COVARIATE_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.view import Window, replay_days

@@ -121,6 +121,8 @@ def test_blocks_of_independent_days_give_students_t():
     errors, days = np.random.default_rng(0).exponential(100, 200), np.arange(200)
     expected = stats.t.interval(0.95, 199, errors.mean(), stats.sem(errors))
     assert measure_interval(errors, 10 * days, days) == pytest.approx(expected, rel=1e-12)
+    # Two blocks leave one degree of freedom.
+    assert np.ptp(measure_interval(errors, 10 * days, days // 100)) > 2 * np.ptp(expected)
 
 
 def test_series_that_move_together_make_the_interval_wider():

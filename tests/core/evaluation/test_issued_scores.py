@@ -32,6 +32,7 @@ SERIES_ID = "AEMO/OPERATIONAL_DEMAND/NSW1"
 FIRST = from_nem(2026, 2, 10)
 DAY = date(2026, 2, 24)  # the 15th day of the series
 POINT = {("forecast", None): 110.0, ("published", None): 90.0}
+CROSSING = {("published", 0.1): 91.0, ("published", 0.5): 90.0, ("published", 0.9): 99.0}
 BAND = {("forecast", 0.1): 95.0, ("forecast", 0.5): 100.0, ("forecast", 0.9): 105.0}
 
 
@@ -56,7 +57,7 @@ def by_method(rows, column):
 
 
 def test_every_method_of_a_day_is_scored(tmp_path):
-    write_forecast(tmp_path, DAY, POINT | BAND)
+    write_forecast(tmp_path, DAY, POINT | BAND | CROSSING)
     found = score(tmp_path, make_truth())
     assert (found.added, found.revised, found.waiting) == (4, 0, 0)
     assert set(found.rows["day"]) == {DAY} and set(found.rows["known_to"]) == {"issue-time"}
@@ -67,19 +68,11 @@ def test_every_method_of_a_day_is_scored(tmp_path):
     assert errors["persistence"] == pytest.approx((34 * 20 + 14 * 88) / 48)
     assert errors["weekly"] == 100 - 7
 
-    # 0.1 x 5, 0.5 x 0 and 0.1 x 5, over three levels.
-    assert by_method(found.rows, "pinball_10_50_90")["forecast"] == pytest.approx(1 / 3)
+    # 0.1 x 5, 0.5 x 0 and 0.1 x 5, over three levels; a band that crosses has no score.
+    pinball = by_method(found.rows, "pinball_10_50_90")
+    assert (pinball["forecast"], pinball["published"]) == (pytest.approx(1 / 3), None)
     coverage = by_method(found.rows, "coverage_80")
     assert coverage == {"forecast": 1.0, "published": None, "persistence": None, "weekly": None}
-
-
-def test_a_crossing_published_band_has_no_score(tmp_path):
-    crossing = {("published", 0.1): 91.0, ("published", 0.5): 90.0, ("published", 0.9): 99.0}
-    write_forecast(tmp_path, DAY, POINT | BAND | crossing)
-    rows = score(tmp_path, make_truth()).rows
-    assert by_method(rows, "mae")["published"] == 10.0
-    assert by_method(rows, "pinball_10_50_90")["published"] is None
-    assert by_method(rows, "coverage_80")["forecast"] == 1.0
 
 
 def test_a_day_that_is_not_over_waits(tmp_path):

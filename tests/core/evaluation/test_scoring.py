@@ -97,7 +97,7 @@ def test_a_scope_is_forecast_in_whole_batches(caplog):
     assert caplog.messages[-1].startswith("first: 12/12 windows, 0s left")
     assert forecast.prediction.aggregate.shape == (12, 48)
     assert forecast.chosen == [(IDS[0], IDS[1], IDS[2])] * 12
-    assert (forecast.n_answers, forecast.parse_failure_rate) == (24, 0.5)
+    assert (forecast.n_answers, forecast.prediction.n_unparsed) == (24, 12)
 
 
 def test_population_rows_name_run_and_scopes():

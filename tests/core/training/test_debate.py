@@ -19,7 +19,7 @@ from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.paper.changes import find_variant
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.training import debate as debate_rounds
+from compevo_core.training import forecast_step
 from compevo_core.training.model import PopulationModel
 from tests.support.models import (
     build_executor,
@@ -170,7 +170,7 @@ def test_a_round_trains_every_debater():
 
 
 def test_before_updates_the_policy_is_the_sampler(spy):
-    calls = spy(debate_rounds, "policy_loss")
+    calls = spy(forecast_step, "policy_loss")
     changes = {"evolution__every": 1, "population__dropout": 0.5, "news__dropout": 0.5}
     trainer, state, batch = build_round_trainer(system="mad-rl", **changes)
     run_step(trainer, state, batch)

@@ -291,7 +291,7 @@ def test_an_agents_own_error_pulls_it_alone():
     assert max(float(v[0].abs().max()) for v in difference.values()) > 1e-3
     assert max(float(v[1:].abs().max()) for v in difference.values()) < 1e-6
     # Its share in the loss is the error that the reward is minus of.
-    assert played.loss_own == pytest.approx(-float(played.reward_A[0]), rel=1e-5)
+    assert played.loss_own == pytest.approx(-float(played.reward_AB[0].mean()), rel=1e-5)
 
 
 def test_groups_and_fixed_logics_use_micro_batches(spy):

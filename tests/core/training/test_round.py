@@ -252,7 +252,7 @@ def test_the_policy_term_reaches_adapters_and_fusion(monkeypatch):
         """The gradient of L_pg in one pass, from the drafts to the samples."""
         ((_, proposal),) = proposals
         writer, fusion = trainer.writer, trainer.model.fusion
-        candidate_AD = writer.encode([writer._tokenize(text) for text in proposal.candidates])
+        candidate_AD = writer.encode(proposal.candidates)
         if not through_candidates:
             candidate_AD = candidate_AD.detach()
         soft_AD = fusion.soft_prompt(fusion(candidate_AD, previous_AD))

@@ -247,14 +247,6 @@ def names(table):
     return [row[0] for row in table.rows]
 
 
-def test_the_headline_is_ordered_and_marked():
-    table = headline_table(make_rows(), *SCOPE)
-    assert names(table) == ["Boosted trees", "CompEvo", "Calendar ridge", "Persistence"]
-    assert table.best_cells == {(0, column) for column in range(1, 6)}
-    assert table.highlighted == {1}
-    assert table.header[1] == "MAE MW"
-
-
 def test_a_table_notes_facts_of_its_rows():
     rows = make_frame(
         make_row("compevo", 200.0, leaky=True, parse_failure_rate=0.25, **OWN),
