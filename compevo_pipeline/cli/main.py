@@ -31,7 +31,6 @@ PANELS = {
 }
 """The commands, in the groups that ``compevo --help`` shows."""
 
-
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
