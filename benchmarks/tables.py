@@ -527,37 +527,26 @@ _ROLES = {"": "", "held": " for which nothing was chosen", "choosing": " that ch
 
 def summarise(rows: Sequence[Row], role: str = "") -> str:
     """Return ratios of ours to the peers over the tables of a role: all of them unless given."""
-    by_table: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        if role in ("", row["role"]):
-            by_table.setdefault(row["table"], {})[row["method"]] = row
-    tables = [methods for methods in by_table.values() if {OURS, MEDIAN} <= {*methods}]
-
-    def list_ratios(choose: Callable[[dict[str, Row]], float]) -> list[float]:
-        return [float(methods[OURS]["mase"]) / choose(methods) for methods in tables]
-
-    to_median = list_ratios(lambda methods: float(methods[MEDIAN]["mase"]))
-    to_best = list_ratios(
-        lambda methods: min(float(row["mase"]) for name, row in methods.items() if name in PEERS)
-    )
+    table = pd.DataFrame(rows).set_index(["table", "method"])
+    if role:
+        table = table[table["role"] == role]
+    mase = table["mase"].astype(float).unstack().dropna(subset=[OURS, MEDIAN])
+    to_median = mase[OURS] / mase[MEDIAN]
+    to_best = mase[OURS] / mase[mase.columns.intersection(list(PEERS))].min(axis=1)
+    seconds = pd.to_numeric(table["cpu_seconds"]).unstack().reindex(mase.index)
+    times = seconds[OURS] / seconds.get("mlforecast", np.nan)
 
     def say_coverage(name: str) -> str:
-        shares = [100 * float(methods[OURS][name]) for methods in tables]
-        return f"{np.mean(shares):.0f} % ({min(shares):.0f} to {max(shares):.0f})"
+        shares = 100 * table.xs(OURS, level="method").loc[mase.index, name].astype(float)
+        return f"{shares.mean():.0f} % ({shares.min():.0f} to {shares.max():.0f})"
 
-    windows, daily = map(say_coverage, ("coverage_80", "coverage_80_daily"))
-    times = [
-        float(methods[OURS]["cpu_seconds"]) / float(methods["mlforecast"]["cpu_seconds"])
-        for methods in tables
-        if "mlforecast" in methods
-    ]
     return (
-        f"{len(tables)} tables{_ROLES[role]}: MASE "
-        f"{np.exp(np.mean(np.log(to_median))):.3f} of the median of peers, "
-        f"{np.exp(np.mean(np.log(to_best))):.3f} of the best in hindsight, which is more than 5 % "
-        f"better on {sum(ratio > 1.05 for ratio in to_best)}; 80 % bands hold {windows}, of "
-        f"forecasts from every day {daily}; processor time "
-        f"{np.median(times) if times else np.nan:.1f} times mlforecast's in the median"
+        f"{len(mase)} tables{_ROLES[role]}: MASE "
+        f"{np.exp(np.log(to_median).mean()):.3f} of the median of peers, "
+        f"{np.exp(np.log(to_best).mean()):.3f} of the best in hindsight, which is more than 5 % "
+        f"better on {sum(to_best > 1.05)}; 80 % bands hold {say_coverage('coverage_80')}, of "
+        f"forecasts from every day {say_coverage('coverage_80_daily')}; processor time "
+        f"{times.median():.1f} times mlforecast's in the median"
     )
 
 
