@@ -140,7 +140,7 @@ def summarise(rows: Sequence[Row]) -> str:
     logs = np.log(scores).groupby(level=0).mean()
     behind = (logs > logs.loc[OURS]).sum()
     return (
-        f"of {len(logs) - 1} published models {behind['mase']} have a larger MASE in the geometric "
+        f"{behind['mase']} of {len(logs) - 1} published models have a larger MASE in the geometric "
         f"mean over tasks, {behind['sql']} a larger quantile loss"
     )
 
