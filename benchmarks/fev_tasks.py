@@ -3,9 +3,9 @@
     python -m benchmarks.fev_tasks DATA RESULTS
 
 DATA holds ``ETTh1.csv`` and ``ETTh2.csv`` (zhouhaoyi/ETDataset: loads and oil temperature of two
-transformers) and ``NP.csv`` (epftoolbox: prices of Nord Pool); RESULTS holds the files of
-``benchmarks/fev_bench/results`` (autogluon/fev at 1bc95fd). What belongs here: these tasks, the
-scores of fev, a row for each task and model. What does not: other tables (``benchmarks.tables``).
+transformers) and ``NP.csv`` (epftoolbox: prices of Nord Pool); RESULTS holds the result files of
+fev-bench (autogluon/fev at 1bc95fd). What belongs here: these tasks, the scores of fev, a row for
+each task and model. What does not: other tables (``benchmarks.tables``).
 
 Ours is fitted before the first window and then given newer rows. Nothing was chosen on these tasks.
 A task is refused if its seasonal naive forecast does not score as published: its data differ. The
