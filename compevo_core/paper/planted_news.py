@@ -292,9 +292,7 @@ def cut_windows(name: str) -> DatasetSpec:
         for split, (first, last) in declared.pop("days").items()
     )
     place = Place(**declared.pop("place"))
-    return DatasetSpec(
-        step=step, series=(series,), places={}, default_place=place, spans=spans, **declared
-    )
+    return DatasetSpec(step=step, series=(series,), default_place=place, spans=spans, **declared)
 
 
 _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)

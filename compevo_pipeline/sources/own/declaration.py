@@ -467,7 +467,6 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         step=step,
         stride_steps=declaration.grid.stride_steps,
         series=((_PATTERN, ""),),
-        places={},
         default_place=place,
         market_offset=text_stamps.find_standard_offset(zone),
         unknown_steps=unknown_steps,
