@@ -111,7 +111,7 @@ def estimate_quantiles(
     An error counts for a view if its window ended by the view's ``information_until`` and its own
     view knew as little of yesterday; all others in ``past`` change nothing, and their order does
     not matter. The quantile at 0.5 is the forecast and the median of its errors. Where the
-    forecaster has learnt from its errors since, it is the forecast alone, unless the median would
+    forecaster has learnt from its errors since, it is the forecast itself, unless the median would
     have made earlier forecasts of the series better; and the forecast is in its 80 % band.
 
     They are (N, Q, H) in the windows' unit, ascending along Q. A window before which fewer than
