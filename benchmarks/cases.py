@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from benchmarks.clock import forget_peak, name_gpu, read_peak, time_call
+from benchmarks.clock import forget_peak, name_gpu, read_peak, time_call, time_repeats
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.rows import Row, print_row
 from benchmarks.world import REGIONS, Case, Replay, World
@@ -294,17 +294,13 @@ def measure_ceiling(case: Case) -> list[Row]:
     side = 128 if case.quick else 2048
     device = world.model.backbone.device
     a, b = torch.randn(2, side, side, device=device)
-    torch.mm(a, b)  # warms up
-    products = [time_call(lambda: torch.mm(a, b))[0] for _ in range(_CALLS_A_REPEAT * case.repeats)]
+    products = time_repeats(lambda: torch.mm(a, b), _CALLS_A_REPEAT * case.repeats)
     flop_per_second = 2 * side**3 / statistics.median(products)
 
     tokens = 64 if case.quick else 512
     ids = torch.randint(3, 200, (1, tokens), generator=torch.Generator().manual_seed(0)).to(device)
     decoder = world.model.backbone.decoder
-    forwards = [
-        time_call(lambda: decoder(input_ids=ids, use_cache=False))[0]
-        for _ in range(case.repeats + 1)
-    ]
+    forwards = time_repeats(lambda: decoder(input_ids=ids, use_cache=False), case.repeats)
     # Scores and their product with the values, causal: half of 2 x 2 T^2 D a block.
     blocks = world.model.backbone.model.config.num_hidden_layers
     attention = 2 * tokens**2 * world.model.backbone.hidden_size * blocks
@@ -314,7 +310,7 @@ def measure_ceiling(case: Case) -> list[Row]:
     speed = flop_per_second / 1e9
     return [
         build_row("matmul-2048", world, products, ratio=speed, repeats=case.repeats),
-        build_row("backbone-forward", world, forwards[1:], [ideal]),  # the first warms up
+        build_row("backbone-forward", world, forwards, [ideal]),
     ]
 
 
@@ -488,10 +484,7 @@ def measure_token(case: Case) -> list[Row]:
     )
     with population.use_adapters(LOGIC):
         cache = _prefill_prompts(world)
-        seconds = [
-            time_call(lambda: population.sample(cache, settings))[0] / _TOKENS
-            for _ in range(case.repeats + 1)
-        ]
+        repeats = time_repeats(lambda: population.sample(cache, settings), case.repeats)
 
     # The head's matrix is read for the scores of all tokens.
     weights = [layer.base.weight for layer in population.layers.values()]
@@ -502,10 +495,10 @@ def measure_token(case: Case) -> list[Row]:
     source = torch.zeros(needed // 2, dtype=torch.uint8, device=world.model.backbone.device)
     target = torch.empty_like(source)
     # A copy of half the bytes moves as many as reading all of them.
-    limits = [time_call(lambda: target.copy_(source))[0] for _ in range(_CALLS_A_REPEAT + 1)]
+    limits = time_repeats(lambda: target.copy_(source), _CALLS_A_REPEAT)
 
     columns = {"reference": "reading the weights once", "tokens": _TOKENS}
-    return [build_row("token", world, seconds[1:], limits[1:], **columns)]
+    return [build_row("token", world, [each / _TOKENS for each in repeats], limits, **columns)]
 
 
 def _prefill_prompts(world: World) -> PrefillCache:

@@ -28,6 +28,11 @@ def time_call(call: Callable[[], Any]) -> tuple[float, Any]:
     return read_clock() - began, out
 
 
+def time_repeats(call: Callable[[], Any], repeats: int) -> list[float]:
+    """Return the seconds of each call, after one that warms up."""
+    return [time_call(call)[0] for _ in range(repeats + 1)][1:]
+
+
 def read_peak() -> float:
     """Return the most memory in GB that this process, or its tensors on a GPU, had at a time."""
     if torch.cuda.is_available():

@@ -19,7 +19,6 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,14 +49,6 @@ SPARSE = 0.1  # of zeros from which on a large order is as likely as a fault
 FEWEST = 120  # values of a series that shows what is usual
 ROWS = RESULTS / "content.csv"
 NEW = 24  # values that a file has beyond the stored ones
-_FILE = RawFile(
-    source="own",
-    name="table.csv",
-    content=b"",
-    url="",
-    fetched_at=datetime.now(UTC),
-    mode=Mode.ARCHIVE,
-)
 RATIOS = (0.001, 0.1, 0.5, 0.98, 1.02, 2.0, 10.0, 1000.0)
 
 
@@ -70,10 +61,8 @@ def draw_faults(
         for share in SHARES:
             # Within the range of the values nothing distinguishes a filler from a value.
             if not low <= filler <= high:
-                yield (
-                    f"filler {filler:g}",
-                    np.where(rng.random(len(values)) < share, filler, values),
-                )
+                filled = np.where(rng.random(len(values)) < share, filler, values)
+                yield f"filler {filler:g}", filled
     for times in TIMES if len(values) > 2 * FEWEST else ():
         spike = values.copy()
         spike[rng.integers(100, len(values) - 100)] *= times
@@ -115,8 +104,15 @@ def sweep_doors(
         return isinstance(said, DraftedDeclaration) and bool(said.warnings)
 
     def declare(table: pl.DataFrame) -> DraftedDeclaration:
-        raw = replace(_FILE, content=table.write_csv().encode())
-        return draft_declaration(Request(name="table", file=Path("table.csv")), raw, {})
+        raw = RawFile(
+            source="own",
+            name="table.csv",
+            content=table.write_csv().encode(),
+            url="",
+            fetched_at=datetime.now(UTC),
+            mode=Mode.ARCHIVE,
+        )
+        return draft_declaration(Request(name="table", file=Path(raw.name)), raw, {})
 
     for name, faulty in [("none", values), *draw_faults(values, step, rng)]:
         yield f"{name}, a DataFrame", is_said(forecaster.fit, faulty)
@@ -219,13 +215,13 @@ def main(archive: Path | None = None) -> None:
             found[name].append(bool(described))
         for name, is_seen in sweep_files(rows):
             found[name].append(is_seen)
-    lines = [
-        {"fault": name, "draws": len(said), "described": float(np.mean(said))}
+    facts = describe_surroundings(())
+    measured = [
+        {"fault": name, "draws": len(said), "described": float(np.mean(said))} | facts
         for name, said in found.items()
     ]
-    facts = describe_surroundings(())
     kept = [row for row in read_rows(ROWS) if row["fault"] not in found] if ROWS.is_file() else []
-    write_rows([*(line | facts for line in lines), *kept], ROWS, [*lines[0], *facts])
+    write_rows([*measured, *kept], ROWS, [*measured[0]])
 
 
 if __name__ == "__main__":

@@ -6,14 +6,7 @@ in ``docs/explanation/benchmarks.md``.
 
 A ratio is reference over ours, in processor seconds (on a GPU in wall-clock seconds): above 1, ours
 is faster. Its limit is the ratio if all but the products with frozen weights, which both ways need,
-took no time. Where it is not:
-    matmul-2048: GFLOP/s.
-    backbone-forward: the share of that ceiling.
-    gradient-difference: the norm of the gradients' difference over their norm, of the tensor that
-        differs most.
-    round-exponent: the exponent of seconds a round in the number of agents.
-    memory-joint-ratio, memory-by-agent-ratio: the peak with the most agents over the peak with the
-        fewest, both without ``state_gb`` (trained tensors, gradients and Adam's averages).
+took no time. Rows whose ratio is another number are described in ``table.TEXTS``.
 
 ``dtype`` is our own type (``backbone.dtype``); references by other libraries have the same types,
 see ``cases``. A row replaces the one of the same case, agents, backbone and dtype; the others stay.

@@ -169,15 +169,8 @@ class PeftForecasts:
 class PeftRound:
     """Rounds of A agents, named adapters of two PEFT models, used one after the other.
 
-    Two models, as forecasts may read fewer layers than logics are written by.
-
-    Attributes:
-        forecasts: the forecast adapters.
-        model: the PEFT model that writes logics.
-        decoder: numbers as tokens and read-out, the core's own, with parameters of its own.
-        executor: retrieves news and forecasts.
-        selection: gates and fitness.
-        fusion: soft prompts.
+    ``forecasts`` may read fewer layers than ``model``, which writes logics. Decoder, gates and
+    fusion are the core's own, with parameters of their own.
     """
 
     def __init__(self, world: World) -> None:

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.clock import name_gpu, read_peak, time_call
+from benchmarks.clock import name_gpu, read_peak, time_repeats
 from benchmarks.rows import (
     RESULTS,
     Row,
@@ -75,7 +75,7 @@ def measure(system: str, backbone: str) -> Row:
         forecaster = CompEvoForecaster.load(Path(folder), news)
 
     views = windows("test", config.run.batch_size, first_day=50).views()[: config.run.batch_size]
-    steps = [time_call(partial(forecaster.predict, views))[0] for _ in range(4)]
+    steps = time_repeats(partial(forecaster.predict, views), 3)
 
     rounds = [end - begin for begin, end in itertools.pairwise(ends[:-1])]
     round_seconds = statistics.median(rounds)
@@ -86,7 +86,7 @@ def measure(system: str, backbone: str) -> Row:
         "agents": config.population.agents,
         "round_seconds": round_seconds,
         "epoch_hours": round_seconds * TRAIN_WINDOWS / config.run.batch_size / 3600,
-        "step_seconds": statistics.median(steps[1:]),
+        "step_seconds": statistics.median(steps),
         "peak_memory_gb": peak,
         "rounds": len(rounds),
         **name_gpu(),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 
+from benchmarks.fev_tasks import OURS, summarise
 from benchmarks.rows import LIBRARIES, RESULTS, Row, read_rows
 from compevo_core.paper.report.figures import Plot
 from compevo_core.paper.report.markdown import replace_between
@@ -135,6 +136,22 @@ def format_gpu(rows: Sequence[Row]) -> str:
     )
 
 
+def format_fev(rows: Sequence[Row]) -> str:
+    """Return ours and the best published model of each task, and how many models ours surpasses."""
+    cells = []
+    for task in dict.fromkeys(row["task"] for row in rows):
+        models = {row["model"]: row for row in rows if row["task"] == task}
+        ours = models.pop(OURS)
+        line = [task]
+        for name in ("mase", "sql"):
+            best = min(models.values(), key=lambda row: float(row[name]))
+            line += [f"{ours[name]} (rank {ours[f'{name}_rank']})"]
+            line += [f"{best[name]} ({best['model']})"]
+        cells.append(line)
+    header = ("task", "MASE", "best MASE", "SQL", "best SQL")
+    return f"{Table(header=header, rows=cells).to_markdown()}\n\n{summarise(rows)}."
+
+
 def format_store(rows: Sequence[Row]) -> str:
     """Return the steps of the store, each by size, and what they were measured on."""
     order = list(dict.fromkeys(row["step"] for row in rows))
@@ -188,6 +205,7 @@ SHOWN = {
     "gpu": ("gpu", format_gpu),
     "systems": ("systems", format_systems),
     "store": ("store", format_store),
+    "fev": ("fev-tasks", format_fev),
 }
 
 

@@ -34,6 +34,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.rows import RESULTS, Row, describe_surroundings, read_rows, write_rows
+from compevo_core import Forecaster
 
 ROWS = RESULTS / "tables.csv"
 COLUMNS = (
@@ -63,6 +64,7 @@ class Task:
     windows: int
     load: Callable[[], pd.DataFrame]  # unique_id, ds, y, columns known ahead
     ahead: tuple[str, ...] = ()
+    days_apart: int = 5  # the least between cutoffs within days: every weekday in turn
 
     @property
     def role(self) -> str:
@@ -76,10 +78,10 @@ class Task:
 
     @property
     def apart(self) -> int:
-        """Steps from one cutoff to the next: within days five days, every weekday in turn."""
+        """Steps from one cutoff to the next."""
         if self.freq[-1] not in "hn":
             return self.horizon
-        return max(pd.Timedelta(days=5) // pd.Timedelta(self.step), self.horizon)
+        return max(pd.Timedelta(days=self.days_apart) // pd.Timedelta(self.step), self.horizon)
 
 
 # ---- tables ----
@@ -89,7 +91,7 @@ def _table(ds: Any, y: Any, name: str = "s", **columns: Any) -> pd.DataFrame:  #
     return pd.DataFrame({"unique_id": name, "ds": ds, "y": np.asarray(y, float), **columns})
 
 
-def _melt(wide: pd.DataFrame) -> pd.DataFrame:
+def melt(wide: pd.DataFrame) -> pd.DataFrame:
     """Return a table of a column for each series as rows, without those that lack a value."""
     rows = wide.rename_axis(index="ds").reset_index().melt("ds", var_name="unique_id")
     rows = rows.rename(columns={"value": "y"}).dropna().sort_values(["unique_id", "ds"])
@@ -130,13 +132,13 @@ def _load_long(name: str) -> pd.DataFrame:
     # A series that begins late has no window to fit on before validation begins.
     count = rows.groupby("series_id")["value"].transform("count")
     rows = rows[count >= count.max() / 2]
-    return _melt(rows.pivot_table(index="datetime", columns="series_id", values="value"))
+    return melt(rows.pivot_table(index="datetime", columns="series_id", values="value"))
 
 
 def _load_wiki() -> pd.DataFrame:
     wide = _read_packaged("autots", "datasets/data/holidays.zip").set_index("datetime")
     wide.index = pd.to_datetime(wide.index)
-    return _melt(wide[[name for name in wide.columns if name.startswith("wiki")][:20]])
+    return melt(wide[[name for name in wide.columns if name.startswith("wiki")][:20]])
 
 
 def _load_retail(first: int, count: int) -> pd.DataFrame:
@@ -147,14 +149,14 @@ def _load_retail(first: int, count: int) -> pd.DataFrame:
     names = rows["StockCode"].value_counts().index[first : first + count]
     sold = rows.assign(ds=day)[rows["StockCode"].isin(names)]
     wide = sold.pivot_table(index="ds", columns="StockCode", values="Quantity", aggfunc="sum")
-    return _melt(wide.asfreq("D").fillna(0.0))
+    return melt(wide.asfreq("D").fillna(0.0))
 
 
 def _load_exchange() -> pd.DataFrame:
     (path,) = _find_archive("exchange_rate", "exchange_rate.txt.gz")
     wide = pd.read_csv(path, header=None).tail(2000)
     wide.index = pd.bdate_range(end="2010-10-08", periods=len(wide))
-    return _melt(wide.add_prefix("c"))
+    return melt(wide.add_prefix("c"))
 
 
 def _load_stamps(path: str) -> pd.DataFrame:
@@ -209,7 +211,7 @@ def _load_births() -> pd.DataFrame:
     states = rows.groupby("state")["births"].sum().nlargest(10).index
     day = pd.to_datetime(rows[["year", "month", "day"]])
     some = rows.assign(ds=day)[rows["state"].isin(states)]
-    return _melt(some.pivot_table(index="ds", columns="state", values="births", aggfunc="sum"))
+    return melt(some.pivot_table(index="ds", columns="state", values="births", aggfunc="sum"))
 
 
 def _load_chicago() -> pd.DataFrame:
@@ -237,7 +239,7 @@ TASKS = (
     Task("wiki", "D", 28, (7,), 3, _load_wiki),
     Task("retail", "D", 14, (7,), 3, partial(_load_retail, 0, 30)),
     Task("intermittent", "D", 14, (7,), 3, partial(_load_retail, 1500, 40)),
-    Task("hierarchy", "D", 7, (7,), 3, lambda: _melt(_read_stamped(_HIERARCHY))),
+    Task("hierarchy", "D", 7, (7,), 3, lambda: melt(_read_stamped(_HIERARCHY))),
     Task("exchange", "B", 10, (5,), 3, _load_exchange),
     Task("electricity", "h", 24, _HOURS, 7, partial(_load_stamps, "hourly/hourly_electricity")),
     Task("solar", "h", 24, _HOURS, 7, partial(_load_stamps, "hourly/hourly_solarpower")),
@@ -282,6 +284,12 @@ def select_future(task: Task, rows: pd.DataFrame, cutoff: pd.Timestamp) -> pd.Da
     return rows[rows["ds"].between(cutoff, cutoff + (task.horizon - 1) * task.step)]
 
 
+def measure_scales(task: Task, known: pd.DataFrame) -> pd.Series:
+    """Return the error of the seasonal naive forecast of each series in what is known."""
+    errors = known.groupby("unique_id")["y"].diff(task.seasons[0]).abs()
+    return errors.groupby(known["unique_id"]).mean()
+
+
 def score(task: Task, rows: pd.DataFrame, forecast: pd.DataFrame) -> tuple[float, float]:
     """Return MASE, and the share of values inside the 80 % band, NaN without one."""
     cutoffs = list_cutoffs(task, rows)
@@ -291,10 +299,7 @@ def score(task: Task, rows: pd.DataFrame, forecast: pd.DataFrame) -> tuple[float
     if len(joined) != expected or joined["forecast"].isna().any():
         raise ValueError(f"{task.name}: {len(joined)} of {expected} values are forecast")
 
-    # The error of the seasonal naive forecast of each series before the first cutoff.
-    before = rows[rows["ds"] < cutoffs[0]]
-    naive = before.groupby("unique_id")["y"].diff(task.seasons[0]).abs()
-    scales = naive.groupby(before["unique_id"]).mean()
+    scales = measure_scales(task, rows[rows["ds"] < cutoffs[0]])
     errors = (joined["y"] - joined["forecast"]).abs().groupby(joined["unique_id"]).mean()
     mase = (errors / scales[scales > 0]).dropna().mean()
     return float(mase), cover(joined)
@@ -308,34 +313,41 @@ def cover(joined: pd.DataFrame) -> float:
     return float(banded["y"].between(banded["low"], banded["high"]).mean())
 
 
-def measure_ours(task: Task, rows: pd.DataFrame) -> Row:
-    """Return the row of the default ``Forecaster``."""
-    from compevo_core import Forecaster
-
-    cutoffs = list_cutoffs(task, rows)
-    began = time.process_time()
+def fit_ours(task: Task, rows: pd.DataFrame) -> Forecaster:
+    """Return the default ``Forecaster``, fitted before the first cutoff."""
     # Weekends without values are steps to ours, of which none is returned.
     horizon = task.horizon * 7 // 5 if task.freq == "B" else task.horizon
-    forecaster = Forecaster(horizon=horizon, ahead=task.ahead)
-    forecaster.fit(rows[rows["ds"] < cutoffs[0]])
+    known = rows[rows["ds"] < list_cutoffs(task, rows)[0]]
+    return Forecaster(horizon=horizon, ahead=task.ahead).fit(known)
 
-    def forecast_from(origins: Sequence[pd.Timestamp]) -> pd.DataFrame:
-        parts = []
-        for origin in origins:
-            future = select_future(task, rows, origin)
-            ahead = future[["unique_id", "ds", *task.ahead]] if task.ahead else None
-            parts.append(forecaster.predict(rows[rows["ds"] < origin], future=ahead))
-        return pd.concat(parts).rename(columns={"mean": "forecast", "q0.1": "low", "q0.9": "high"})
 
-    scored = forecast_from(cutoffs)
+def forecast_from(
+    forecaster: Forecaster, task: Task, rows: pd.DataFrame, origins: Sequence[pd.Timestamp]
+) -> pd.DataFrame:
+    """Return the forecasts from all origins, each of what is known at it."""
+    parts = []
+    for origin in origins:
+        future = select_future(task, rows, origin)
+        ahead = future[["unique_id", "ds", *task.ahead]] if task.ahead else None
+        parts.append(forecaster.predict(rows[rows["ds"] < origin], future=ahead))
+    return pd.concat(parts)
+
+
+def measure_ours(task: Task, rows: pd.DataFrame) -> Row:
+    """Return the row of the default ``Forecaster``."""
+    began = time.process_time()
+    forecaster = fit_ours(task, rows)
+    names = {"mean": "forecast", "q0.1": "low", "q0.9": "high"}
+    scored = forecast_from(forecaster, task, rows, list_cutoffs(task, rows)).rename(columns=names)
     seconds = time.process_time() - began
     mase, coverage = score(task, rows, scored)
-    daily = forecast_from(list_origins(task, rows)).merge(rows, on=["unique_id", "ds"])
+    daily = forecast_from(forecaster, task, rows, list_origins(task, rows)).rename(columns=names)
+    daily = daily.merge(rows, on=["unique_id", "ds"]).dropna(subset="y")
     return {
         "method": OURS,
         "mase": mase,
         "coverage_80": coverage,
-        "coverage_80_daily": cover(daily.dropna(subset="y")),
+        "coverage_80_daily": cover(daily),
         "cpu_seconds": seconds,
         "chosen": forecaster.method_,
     }
@@ -515,37 +527,26 @@ _ROLES = {"": "", "held": " for which nothing was chosen", "choosing": " that ch
 
 def summarise(rows: Sequence[Row], role: str = "") -> str:
     """Return ratios of ours to the peers over the tables of a role: all of them unless given."""
-    by_table: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        if role in ("", row["role"]):
-            by_table.setdefault(row["table"], {})[row["method"]] = row
-    tables = [methods for methods in by_table.values() if {OURS, MEDIAN} <= {*methods}]
-
-    def list_ratios(choose: Callable[[dict[str, Row]], float]) -> list[float]:
-        return [float(methods[OURS]["mase"]) / choose(methods) for methods in tables]
-
-    to_median = list_ratios(lambda methods: float(methods[MEDIAN]["mase"]))
-    to_best = list_ratios(
-        lambda methods: min(float(row["mase"]) for name, row in methods.items() if name in PEERS)
-    )
+    table = pd.DataFrame(rows).set_index(["table", "method"])
+    if role:
+        table = table[table["role"] == role]
+    mase = table["mase"].astype(float).unstack().dropna(subset=[OURS, MEDIAN])
+    to_median = mase[OURS] / mase[MEDIAN]
+    to_best = mase[OURS] / mase[mase.columns.intersection(list(PEERS))].min(axis=1)
+    seconds = pd.to_numeric(table["cpu_seconds"]).unstack().reindex(mase.index)
+    times = seconds[OURS] / seconds.get("mlforecast", np.nan)
 
     def say_coverage(name: str) -> str:
-        shares = [100 * float(methods[OURS][name]) for methods in tables]
-        return f"{np.mean(shares):.0f} % ({min(shares):.0f} to {max(shares):.0f})"
+        shares = 100 * table.xs(OURS, level="method").loc[mase.index, name].astype(float)
+        return f"{shares.mean():.0f} % ({shares.min():.0f} to {shares.max():.0f})"
 
-    windows, daily = map(say_coverage, ("coverage_80", "coverage_80_daily"))
-    times = [
-        float(methods[OURS]["cpu_seconds"]) / float(methods["mlforecast"]["cpu_seconds"])
-        for methods in tables
-        if "mlforecast" in methods
-    ]
     return (
-        f"{len(tables)} tables{_ROLES[role]}: MASE "
-        f"{np.exp(np.mean(np.log(to_median))):.3f} of the median of peers, "
-        f"{np.exp(np.mean(np.log(to_best))):.3f} of the best in hindsight, which is more than 5 % "
-        f"better on {sum(ratio > 1.05 for ratio in to_best)}; 80 % bands hold {windows}, of "
-        f"forecasts from every day {daily}; processor time "
-        f"{np.median(times) if times else np.nan:.1f} times mlforecast's in the median"
+        f"{len(mase)} tables{_ROLES[role]}: MASE "
+        f"{np.exp(np.log(to_median).mean()):.3f} of the median of peers, "
+        f"{np.exp(np.log(to_best).mean()):.3f} of the best in hindsight, which is more than 5 % "
+        f"better on {sum(to_best > 1.05)}; 80 % bands hold {say_coverage('coverage_80')}, of "
+        f"forecasts from every day {say_coverage('coverage_80_daily')}; processor time "
+        f"{times.median():.1f} times mlforecast's in the median"
     )
 
 

@@ -22,7 +22,6 @@ from compevo_pipeline.defs.resources import Launchers, build_location
 from compevo_pipeline.defs.schedules import build_schedules, find_unscheduled
 from compevo_pipeline.sources.common.base import Clock, FrameKind
 from compevo_pipeline.sources.feeds import FeedTable
-from compevo_pipeline.sources.registry import Registry
 from compevo_pipeline.work.deployment import Deployment, utc_now
 from compevo_pipeline.work.source_coverage import NEWS
 
@@ -38,42 +37,11 @@ def build_defs(
 
     What is given takes the place of the project's own.
     """
-    # Schedules name jobs by object, so both come from one list.
     deployment = Deployment(settings=settings, clock=clock or utc_now)
     registry = deployment.registry
     broken = {**find_unscheduled(deployment), **registry.broken}
     table: FeedTable = {**deployment.feeds(), **(feeds or {})}
-    jobs = build_jobs(registry)
-    return build_location(
-        deployment,
-        launchers,
-        assets=_build_assets(registry, table, broken, settings),
-        asset_checks=[*build_asset_checks(registry), sources.check_coverage],
-        jobs=[*jobs, sources.coverage_job, sources.backfill_job],
-        schedules=[*build_schedules(jobs, deployment), sources.hourly_coverage],
-        sensors=[dead_runs, *build_alert_sensors(deployment)],
-        resources={"audit_news": _audit_news},
-    )
 
-
-def _audit_news(*arguments: Any, **options: Any) -> None:  # noqa: ANN401 - of the wing's function
-    """Audit news as the wing does; a fault of the wing fails only the step that asks for it."""
-    from compevo_pipeline.paper.assets import audit_news
-
-    audit_news(*arguments, **options)
-
-
-def _write_research(deployment: Deployment) -> Mapping[str, Any]:
-    """Write the page of experiments as the wing does, and return what the UI shows of it."""
-    from compevo_pipeline.paper.assets import write_research
-
-    return write_research(deployment)
-
-
-def _build_assets(
-    registry: Registry, table: FeedTable, broken: Mapping[str, str], settings: Settings
-) -> list[dg.AssetsDefinition]:
-    """Return the assets of every data set, and those that belong to no data set."""
     declared = registry.declared
     daily = {name: each for name, each in declared.items() if each.spec.starts_with_days}
     blocks = {name: keys.make_blocks(registry.find_blocks(name)) for name in declared}
@@ -95,8 +63,11 @@ def _build_assets(
         evaluation.build_baselines_asset,
         evaluation.build_population_test_asset,
     )
-
-    return [
+    # The report shows the scores of own data sets and the forecasts of all, but no blocks.
+    shown = [key for name in own for key in keys.score_keys(name)]
+    of_forecasts = (keys.next_day_key, keys.scored_key)
+    shown += [key(name) for name in daily if not blocks[name] for key in of_forecasts]
+    assets = [
         *(
             sources.build_series_asset(each, table[name], blocks[name])
             for name, each in declared.items()
@@ -108,22 +79,36 @@ def _build_assets(
         *(forecast.build_next_day_asset(each, blocks[name]) for name, each in daily.items()),
         *(forecast.build_scored_asset(name, blocks[name]) for name in daily),
         sources.coverage,
-        # The report shows the scores of own data sets and the forecasts of all, but no blocks.
-        report.build_site_asset(
-            _write_research,
-            [
-                *(key for name in own for key in keys.score_keys(name)),
-                *(
-                    key
-                    for name in daily
-                    if not blocks[name]
-                    for key in (keys.next_day_key(name), keys.scored_key(name))
-                ),
-            ],
-        ),
+        report.build_site_asset(_write_research, shown),
         report.cleaned,
         *(sources.build_broken_asset(name, message) for name, message in broken.items()),
     ]
+
+    jobs = build_jobs(registry)  # schedules name jobs by object, so both come from one list
+    return build_location(
+        deployment,
+        launchers,
+        assets=assets,
+        asset_checks=[*build_asset_checks(registry), sources.check_coverage],
+        jobs=[*jobs, sources.coverage_job, sources.backfill_job],
+        schedules=[*build_schedules(jobs, deployment), sources.hourly_coverage],
+        sensors=[dead_runs, *build_alert_sensors(deployment)],
+        resources={"audit_news": _audit_news},
+    )
+
+
+def _audit_news(*arguments: Any, **options: Any) -> None:  # noqa: ANN401 - of the wing's function
+    """Audit news as the wing does; a fault of the wing fails only the step that asks for it."""
+    from compevo_pipeline.paper.assets import audit_news
+
+    audit_news(*arguments, **options)
+
+
+def _write_research(deployment: Deployment) -> Mapping[str, Any]:
+    """Write the page of experiments as the wing does, and return what the UI shows of it."""
+    from compevo_pipeline.paper.assets import write_research
+
+    return write_research(deployment)
 
 
 defs = build_defs(Settings.from_environment())

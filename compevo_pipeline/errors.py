@@ -101,10 +101,9 @@ def plan_short_wait(error: SourceError, attempt: int, draw: float) -> float | No
     """Return the seconds to wait before a step asks again itself, or None where it should end.
 
     A step that ends leaves the decision to ``defs.definition.to_dagster``, which frees the worker
-    meanwhile.
-
-    ``attempt`` counts how often this step has asked again. ``draw``, from 0 to 1, lets the wait
-    grow by up to half, so that many clients that failed together do not come back together.
+    meanwhile. ``attempt`` counts how often this step has asked again. ``draw``, from 0 to 1, lets
+    the wait grow by up to half, so that many clients that failed together do not come back
+    together.
     """
     if get_policy(error).decision is not RetryDecision.TRANSIENT or attempt >= SHORT_RETRIES:
         return None

@@ -143,7 +143,7 @@ def list_research() -> Iterator[str]:
     from compevo_core.paper.changes import ABLATION, CHANGES, EXPERIMENTS, NEWS_CHANGES
     from compevo_core.paper.declared import BUDGETS
     from compevo_core.paper.method_table import METHODS
-    from compevo_core.paper.networks.forecaster import NETWORKS
+    from compevo_core.paper.networks import NETWORKS
     from compevo_core.paper.report.paper_tables import PAPER_TABLES
     from compevo_pipeline.sources.feeds import default_feeds
 

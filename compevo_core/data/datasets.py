@@ -67,8 +67,8 @@ class DatasetSpec:
     step: timedelta
     stride_steps: int
     series: tuple[tuple[str, str], ...]
-    places: Mapping[str, Place]
     default_place: Place
+    places: Mapping[str, Place] = field(default_factory=dict)  # of entities that are elsewhere
     market_offset: timedelta = timedelta(0)  # the fixed clock that starts target days
     align_to_market_day: bool = False
     lookback_steps: int = DEFAULT_STEPS
@@ -284,7 +284,6 @@ EXCHANGE = DatasetSpec(
     stride_steps=1,
     # The benchmark's own rate first, so that results compare with published ones.
     series=((r"^N2F/(AUD)$", ""), (r"^ECB/(AUD)$", "")),
-    places={},
     default_place=Place(timezone="Australia/Sydney", country="AU", subdivision="NSW"),
     first_day=date(2019, 1, 1),
     last_day=date(2022, 12, 30),
@@ -300,7 +299,6 @@ BITCOIN = DatasetSpec(
     step=timedelta(days=1),
     stride_steps=1,
     series=((r"^BITINFOCHARTS/price$", "BTC"),),
-    places={},
     default_place=Place(timezone="UTC"),
     first_day=date(2019, 1, 14),
     last_day=date(2021, 5, 20),
@@ -315,7 +313,6 @@ TRAFFIC = DatasetSpec(
     step=timedelta(hours=1),
     stride_steps=24,
     series=((r"^PEMS862/(.+)$", ""), (r"^PEMS/(.+)$", "")),
-    places={},
     default_place=Place(timezone="America/Los_Angeles", country="US", subdivision="CA"),
     max_fill_steps=3,
     max_filled_inputs=6,

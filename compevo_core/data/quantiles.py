@@ -110,8 +110,9 @@ def estimate_quantiles(
 
     An error counts for a view if its window ended by the view's ``information_until`` and its own
     view knew as little of yesterday; all others in ``past`` change nothing, and their order does
-    not matter. The quantile at 0.5 is the forecast and the median of its errors, not the forecast;
-    where the forecaster has learnt from its errors since, the forecast is in its 80 % band.
+    not matter. The quantile at 0.5 is the forecast and the median of its errors. Where the
+    forecaster has learnt from its errors since, it is the forecast itself, unless the median would
+    have made earlier forecasts of the series better; and the forecast is in its 80 % band.
 
     They are (N, Q, H) in the windows' unit, ascending along Q. A window before which fewer than
     ``FEWEST`` windows of its kind had ended, in all series together, has NaN. DataError if there is
@@ -258,15 +259,18 @@ def _follow_series(
     horizon = past.error_NH.shape[1]
     # Windows that overlap share truths, and each miss is to count once.
     length_W = (end_W - until_W) * horizon / (horizon + past.unknown_N[order])
-    gain_W = GAIN * np.minimum(1.0, np.diff(end_W, prepend=-np.inf) / length_W)
+    share_W = np.minimum(1.0, np.diff(end_W, prepend=-np.inf) / length_W)
     quantile_WQH = np.full((len(order), len(LEVELS), horizon), np.nan)
     asked_RQH = np.full((len(until_R), len(LEVELS), horizon), np.nan)
+    median_WH = np.full((len(order), horizon), np.nan)
 
     lower = _LOWER
-    n_ended = 0
+    n_ended, gained = 0, 0.0
     for instant in sorted({*until_W.tolist(), *until_R.tolist()}):
         while n_ended < len(order) and end_W[n_ended] <= instant:
-            lower = _adapt_levels(lower, gain_W[n_ended], error_WH[n_ended], quantile_WQH[n_ended])
+            error_H, share = error_WH[n_ended], share_W[n_ended]
+            lower = _adapt_levels(lower, GAIN * share, error_H, quantile_WQH[n_ended])
+            gained += share * np.nansum(np.abs(error_H) - np.abs(error_H - median_WH[n_ended]))
             n_ended += 1
 
         if n_ended >= FEWEST:
@@ -275,6 +279,9 @@ def _follow_series(
             apart = 1 + (end_W[n_ended - 1] - end_W[first]) / length_W[first]
             independent = _count_independent(newest_WH, apart) if past.is_learnt else None
             quantile_QH = _read_quantiles(newest_WH, lower, independent)
+            median_WH[until_W == instant] = quantile_QH[_MEDIAN]
+            if past.is_learnt and gained <= 0:
+                quantile_QH = quantile_QH - quantile_QH[_MEDIAN]
             quantile_WQH[until_W == instant] = quantile_QH
             asked_RQH[until_R == instant] = quantile_QH
     return asked_RQH
@@ -301,7 +308,8 @@ def _pool_series(past: PastErrors, alike: IntArray, until: int) -> FloatArray:
     if len(recent) < FEWEST:
         return np.full((len(LEVELS), past.error_NH.shape[1]), np.nan)
     error_WH = past.error_NH[recent] / past.spread_N[recent, None]
-    return _read_quantiles(error_WH, _LOWER, len(recent) if past.is_learnt else None)
+    quantile_QH = _read_quantiles(error_WH, _LOWER, len(recent) if past.is_learnt else None)
+    return quantile_QH - quantile_QH[_MEDIAN] if past.is_learnt else quantile_QH
 
 
 def _adapt_levels(

@@ -338,10 +338,7 @@ def run_control(
                     named = read_rewritings(run, world.topics)
                     rounds += [facts | {"arm": arm} | row for row in named]
 
-    return (
-        pl.DataFrame(rows, schema=CONTROL_SCHEMA),
-        pl.DataFrame(rounds, schema=ROUNDS_SCHEMA),
-    )
+    return pl.DataFrame(rows, schema=CONTROL_SCHEMA), pl.DataFrame(rounds, schema=ROUNDS_SCHEMA)
 
 
 def write_control(
@@ -366,10 +363,7 @@ def write_control(
         if frame.is_empty():
             continue
         replace_own_rows(
-            path,
-            frame,
-            (*key, "arm"),
-            arrange=lambda rows: rows.sort(key, maintain_order=True),
+            path, frame, (*key, "arm"), arrange=lambda rows: rows.sort(key, maintain_order=True)
         )
     return paths
 

@@ -17,16 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from compevo_core.agents import prompts
 from compevo_core.agents.decoders import FORECAST, LOGIC, ForecastExample, ForecastRequest
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, clean_logic
-from compevo_core.agents.prompts import (
-    LOGIC_CHARACTERS,
-    clean_text,
-    list_stop_tokens,
-    render_logic_and_news,
-    render_task,
-    tokenize_prompt,
-)
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.baselines.base import MethodFacts, raise_if_held_out
@@ -93,10 +86,10 @@ class TriedLogic:
 def write_reflection_prompt(tried: TriedLogic, missed: Sequence[str]) -> str:
     """Return the prompt: task, present logic, its error and the headlines that it missed."""
     # Headlines are data: cleaned, cut and listed, they cannot end the prompt or begin another.
-    headlines = "".join(f"- {clean_text(title, _TITLE_CHARACTERS)}\n" for title in missed)
+    headlines = "".join(f"- {prompts.clean_text(title, _TITLE_CHARACTERS)}\n" for title in missed)
     return (
         "A forecaster reads news that a logic selects.\n"
-        f"Present logic: {clean_text(tried.logic, LOGIC_CHARACTERS)}\n"
+        f"Present logic: {prompts.clean_text(tried.logic, prompts.LOGIC_CHARACTERS)}\n"
         f"Mean error on validation days: {tried.error:.4f} (lower is better).\n"
         f"Headlines that it left out on its worst days:\n{headlines or '- none' + chr(10)}"
         "Decide whether important news was missed, and refine the logic in one sentence.\n"
@@ -155,7 +148,7 @@ class News2Forecast:
             news, encoder, config.news.top_k, selects=config.news.selects
         )
         # Tokens are sampled within the grammar: the likeliest of its few would always be the same.
-        self._stop_tokens = list_stop_tokens(backbone.tokenizer)
+        self._stop_tokens = prompts.list_stop_tokens(backbone.tokenizer)
         slots = build_slots(sorted(scaler.mean))
         self._grammar = SlotGrammar(slots, backbone.tokenizer, self._stop_tokens[:1])
         self._generator = torch.Generator(device=backbone.device).manual_seed(
@@ -189,9 +182,7 @@ class News2Forecast:
 
         fitted = cls(config, backbone, encoder, news, Scaler.fit(train))
         optimizer = torch.optim.AdamW(
-            fitted.parameters,
-            lr=config.optim.forecast_lr,
-            weight_decay=config.optim.weight_decay,
+            fitted.parameters, lr=config.optim.forecast_lr, weight_decay=config.optim.weight_decay
         )
         windows = shuffle_forever(train, derive_seed(config.run.seed, "windows"))
         # The first days of a split belong to one season, and all days take minutes as text. A
@@ -259,7 +250,7 @@ class News2Forecast:
         # The backbone writes without its adapter, which has learnt to answer with numbers.
         tokenizer = self.population.backbone.tokenizer
         prompt = write_reflection_prompt(tried, self.list_missed(tried))
-        group = PromptGroup(tokenize_prompt(tokenizer, prompt))
+        group = PromptGroup(prompts.tokenize_prompt(tokenizer, prompt))
 
         with self.population.use_adapters(None):
             ids_AMT, mask_AMT = sample_under_grammar(
@@ -511,9 +502,7 @@ class AsPublished:
         raise_if_later_news(train.views(), news)
 
         optimizer = torch.optim.AdamW(
-            fitted.parameters,
-            lr=config.optim.forecast_lr,
-            weight_decay=config.optim.weight_decay,
+            fitted.parameters, lr=config.optim.forecast_lr, weight_decay=config.optim.weight_decay
         )
         windows = shuffle_forever(train, derive_seed(config.run.seed, "windows"))
         with use_seed(derive_seed(config.run.seed, "dropout"), backbone.device):
@@ -562,11 +551,11 @@ class AsPublished:
         for view in views:
             read = [self.retriever.resolve(self.choose_news(logic, view)) for logic in self.logics]
             texts = [
-                f"\n{render_logic_and_news(None, news, title_characters=limit)}\nForecast:"
+                f"\n{prompts.render_logic_and_news(None, news, title_characters=limit)}\nForecast:"
                 for news in read
             ]
             branches = [encode(text, add_special_tokens=False)["input_ids"] for text in texts]
-            prefix = tokenize_prompt(encode, render_series(view, is_mended))
+            prefix = prompts.tokenize_prompt(encode, render_series(view, is_mended))
             groups.append(PromptGroup(prefix, branches))
 
         packed = self.population.pack([groups])
@@ -588,10 +577,10 @@ class AsPublished:
         """Return a logic of every agent as the base model writes it; no policy is trained."""
         tokenizer = self.population.backbone.tokenizer
         groups = [
-            PromptGroup(tokenize_prompt(tokenizer, self.render_logic_task(agent)))
+            PromptGroup(prompts.tokenize_prompt(tokenizer, self.render_logic_task(agent)))
             for agent in range(len(self.logics))
         ]
-        stop = list_stop_tokens(tokenizer)
+        stop = prompts.list_stop_tokens(tokenizer)
         with torch.no_grad(), self.population.use_adapters(None):
             settings = SamplingSettings(
                 max_new_tokens=self.config.evolution.max_new_tokens,
@@ -656,14 +645,14 @@ def render_series(view: WindowView, is_mended: bool) -> str:
     low, high, mean = view.x.min(), view.x.max(), view.x.mean()
     holiday, known = "not a public holiday", ""
     if is_mended:
-        holiday = clean_text(days.target_holiday, 60) or holiday
+        holiday = prompts.clean_text(days.target_holiday, 60) or holiday
         known = " ".join(f"{name} {value:.4g}." for name, value in view.covariates.items())
     else:
         # The code presents scaled values as if they were in the unit of the series.
         low, high, mean = scaled.min(), scaled.max(), scaled.mean()
     return (
         f"Values of the day before, scaled: {', '.join(f'{value:.2f}' for value in scaled)}\n"
-        f"{render_task(view)}. {days.target_date.isoformat()}, {days.target_weekday_name}, "
+        f"{prompts.render_task(view)}. {days.target_date.isoformat()}, {days.target_weekday_name}, "
         f"{holiday}. {known}\n"
         f"Range of the day before {low:.1f} to {high:.1f} {view.unit}, mean {mean:.1f}. "
         f"Expect {0.8 * low:.1f} to {1.2 * high:.1f} {view.unit}."

@@ -26,11 +26,7 @@ from compevo_core.config.run import SYSTEM_SETTINGS, RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, NonFiniteLoss
-from compevo_core.evaluation.baseline_scores import (
-    BaselineScores,
-    Candidate,
-    score_candidates,
-)
+from compevo_core.evaluation.baseline_scores import BaselineScores, Candidate, score_candidates
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.paper.declared import Budget
 from compevo_core.paper.paper_windows import LastWeek, TrainLookUp
@@ -49,7 +45,6 @@ NETWORK_NAMES = (
     "gpt4ts",
     "gpt4ts-no-lm",
 )
-
 
 Family = Literal["numeric", "zero-shot", "news-aware", "agents"]
 CHEAP_SEEDS = 5

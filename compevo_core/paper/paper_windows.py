@@ -20,15 +20,9 @@ import polars as pl
 from compevo_core.baselines import Baseline, fit_baseline
 from compevo_core.baselines.naive import NaiveForecast
 from compevo_core.baselines.ridge import CalendarRidge
+from compevo_core.data import datasets
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.context import PAST
-from compevo_core.data.datasets import (
-    ELECTRICITY,
-    ELECTRICITY_OPERATIONAL,
-    DatasetSpec,
-    DaySubset,
-    Span,
-)
 from compevo_core.data.steps import DAY
 from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet
@@ -45,7 +39,7 @@ _LAST_WEEK = f"{PAST}_lag7"
 class PaperSet:
     """Windows that the paper's repository publishes, and what a method may be fitted on."""
 
-    spec: DatasetSpec  # how windows are cut; the days of its subsets hold the test windows
+    spec: datasets.DatasetSpec  # how windows are cut; the days of its subsets hold the test windows
     file: str  # table of regions and days
     follows_table: bool = False  # whether the table gives a random split, instead of the spans
     has_weather: bool = True  # whether views hold the weather of the days before
@@ -54,30 +48,30 @@ class PaperSet:
 _FIRST, _FIRST_2020, _LAST = date(2019, 1, 2), date(2020, 1, 1), date(2021, 1, 1)
 
 
-def _span(split: str, first_day: date, last_day: date, **subsets: date) -> Span:
+def _span(split: str, first_day: date, last_day: date, **subsets: date) -> datasets.Span:
     """Return a span; each subset is its days from a first one on."""
-    return Span(
+    return datasets.Span(
         split=split,
         series_pattern=r"^AEMO/",
         first_day=first_day,
         last_day=last_day,
         subsets=tuple(
-            DaySubset(name=name.replace("_", "-"), first_day=day, every=1, count=_DAYS)
+            datasets.DaySubset(name=name.replace("_", "-"), first_day=day, every=1, count=_DAYS)
             for name, day in subsets.items()
         ),
     )
 
 
-_FIRST_2026 = ELECTRICITY_OPERATIONAL.spans[2].first_day
+_FIRST_2026 = datasets.ELECTRICITY_OPERATIONAL.spans[2].first_day
 
 # The paper's day consists of the rows stamped 00:00 to 23:30. Stamps are interval ends, so it
 # begins at 23:30 NEM time on the previous day: midnight by a clock half an hour ahead.
 _ORIGINAL = PaperSet(
     spec=replace(
-        ELECTRICITY,
+        datasets.ELECTRICITY,
         # For Tasmania there is HISTDEMAND only for 2019.
         series=((r"^AEMO/TOTALDEMAND/([A-Z]+1)$", ""), (r"^AEMO/HISTDEMAND/(TAS1)$", "")),
-        market_offset=ELECTRICITY.market_offset + timedelta(minutes=30),
+        market_offset=datasets.ELECTRICITY.market_offset + timedelta(minutes=30),
         past_evidence=True,
         spans=(
             _span("train", _FIRST, _LAST, paper_original=_FIRST, paper_original_2020=_FIRST_2020),
@@ -88,7 +82,7 @@ _ORIGINAL = PaperSet(
 )
 
 
-def _respan(*spans: Span) -> DatasetSpec:
+def _respan(*spans: datasets.Span) -> datasets.DatasetSpec:
     return replace(_ORIGINAL.spec, spans=spans)
 
 
@@ -112,9 +106,9 @@ PAPER_SETS = {
     # Train and validation as they are; the paper's days reach to 31 March.
     "paper-2026": PaperSet(
         spec=replace(
-            ELECTRICITY_OPERATIONAL,
+            datasets.ELECTRICITY_OPERATIONAL,
             spans=(
-                *ELECTRICITY_OPERATIONAL.spans[:2],
+                *datasets.ELECTRICITY_OPERATIONAL.spans[:2],
                 _span(_TEST, _FIRST_2026, date(2026, 3, 31), paper_2026=_FIRST_2026),
             ),
         ),
@@ -142,7 +136,7 @@ def parse_table(content: bytes, name: str) -> dict[RegionDay, str]:
     return published
 
 
-def find_key(view: WindowView, spec: DatasetSpec) -> RegionDay:
+def find_key(view: WindowView, spec: datasets.DatasetSpec) -> RegionDay:
     """Return region and target day of a window, by the clock of its set."""
     return view.entity, (view.origin_utc + spec.market_offset).date()
 

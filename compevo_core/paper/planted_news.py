@@ -69,7 +69,6 @@ CONTROL_SCHEMA = read_columns("control")
 SPECIALISTS_SCHEMA = {"agents": pl.Int64(), **CONTROL_SCHEMA}
 ROUNDS_SCHEMA = read_columns("control_rounds")
 
-
 # Topics that act, and the direction in which they do.
 SIGNS, EVENTS, NICHES = (_TEXTS["signs"][kind] for kind in ("two", "events", "niches"))
 # The first five of them, each with the only series that it moves if every region has its own.
@@ -293,9 +292,7 @@ def cut_windows(name: str) -> DatasetSpec:
         for split, (first, last) in declared.pop("days").items()
     )
     place = Place(**declared.pop("place"))
-    return DatasetSpec(
-        step=step, series=(series,), places={}, default_place=place, spans=spans, **declared
-    )
+    return DatasetSpec(step=step, series=(series,), default_place=place, spans=spans, **declared)
 
 
 _HOUR, _MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -306,7 +303,7 @@ _SENTENCE_END = re.compile(r"(?<=\.)\s+")
 _WORDS_OF_DAY = 40  # most frequent first; a title of 150 words would be cut by the encoder
 _EARLIER = timedelta(days=35)  # as published: weekdays agree, and it is no longer news
 _STEADY = "goes as a steady sine wave"  # what is written where nothing changes
-_FIRST_DAYS = {"val": date(2026, 1, 25), "test": date(2026, 2, 19)}
+_FIRST_DAYS = {"train": date.min, "val": date(2026, 1, 25), "test": date(2026, 2, 19)}
 _MARKET_OFFSET = timedelta(hours=10)
 # Titles by entity and origin, each with when it was known.
 Titles = Mapping[tuple[str, datetime], Sequence[tuple[str, datetime]]]
@@ -495,8 +492,7 @@ def _strip_weather(windows: WindowSet) -> WindowSet:
     """Return windows that know the demand of the day before and no weather at all."""
 
     def choose_split(day: date) -> str:
-        begun = [split for split, first in _FIRST_DAYS.items() if first <= day]
-        return begun[-1] if begun else "train"
+        return [split for split, first in _FIRST_DAYS.items() if first <= day][-1]
 
     return windows.with_windows(
         window.change_view(

@@ -62,16 +62,8 @@ from compevo_core.lm import encoder as encoders
 from compevo_core.lm import model_sources
 from compevo_core.lm.encoder import PACKAGED_ENCODER, Encoder
 from compevo_core.lora.backbone import Backbone
+from compevo_core.paper import networks
 from compevo_core.paper.method_table import FitInputs
-from compevo_core.paper.networks.architectures import (
-    GPT4TS,
-    LAYERS,
-    NetworkInputs,
-    PatchNetwork,
-    copy_first_layers,
-    count_patches,
-)
-from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline, NetworkKind
 from compevo_core.runtime.files import ask_once, hash_text
 
 NEWS_DAYS = 7
@@ -98,14 +90,14 @@ _SATURDAY = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewsInputs(NetworkInputs):
+class NewsInputs(networks.NetworkInputs):
     """Inputs of N windows with what was written before them."""
 
     news_NSE: Tensor  # mean embedding of each day's articles, oldest day first
     instruction_ND: Tensor  # state of the frozen layers at the end of each instruction
 
 
-class GPT4MTS(GPT4TS):
+class GPT4MTS(networks.GPT4TS):
     """Patches behind an instruction and days of news, through the first layers of a model."""
 
     def __init__(
@@ -116,7 +108,7 @@ class GPT4MTS(GPT4TS):
         *,
         embedding_size: int,
         reads_news: bool = True,
-        layers: int = LAYERS,
+        layers: int = networks.LAYERS,
         matmul_dtype: torch.dtype | None = _FROZEN_TYPE,
     ) -> None:
         """Copy the first layers of a backbone, and make the maps around them.
@@ -133,7 +125,7 @@ class GPT4MTS(GPT4TS):
         # The twin differs only in this, so that a difference of their rows is due to the news.
         self.news = _NewsPrompt(embedding_size, width) if reads_news else None
 
-    def forward(self, inputs: NetworkInputs) -> Tensor:
+    def forward(self, inputs: networks.NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
         written = cast(NewsInputs, inputs)
         tokens = [self.instruction(written.instruction_ND).unsqueeze(1)]
@@ -167,12 +159,14 @@ class _NewsPrompt(nn.Module):
 class NewsReader:
     """Makes inputs of views: numbers, days of news, and instructions read by frozen layers."""
 
-    def __init__(self, pool: NewsPool, backbone: Backbone, *, layers: int = LAYERS) -> None:
+    def __init__(
+        self, pool: NewsPool, backbone: Backbone, *, layers: int = networks.LAYERS
+    ) -> None:
         """Copy the layers that read instructions; texts that were read once are kept."""
         self._pool = pool
         self._tokenizer = backbone.tokenizer
         self._words = backbone.model.get_input_embeddings()
-        self._decoder = copy_first_layers(backbone.decoder, layers, _FROZEN_TYPE).eval()
+        self._decoder = networks.copy_first_layers(backbone.decoder, layers, _FROZEN_TYPE).eval()
         self._states: dict[str, Tensor] = {}
 
     def encode(self, views: Sequence[WindowView], scaler: Scaler) -> NewsInputs:
@@ -215,13 +209,15 @@ def write_instruction(view: WindowView) -> str:
     )
 
 
-def make_gpt4mts(pool: NewsPool, backbone: Backbone, *, reads_news: bool = True) -> NetworkKind:
+def make_gpt4mts(
+    pool: NewsPool, backbone: Backbone, *, reads_news: bool = True
+) -> networks.NetworkKind:
     """Return the network and its inputs, for :meth:`NetworkBaseline.fit`.
 
     ``pool`` holds the articles of all views that will be fitted on or forecast.
     """
     size = pool.embeddings.shape[1]
-    return NetworkKind(
+    return networks.NetworkKind(
         make=partial(GPT4MTS, backbone, embedding_size=size, reads_news=reads_news),
         encode=NewsReader(pool, backbone).encode,
         backbone=backbone.name_or_path,
@@ -315,7 +311,7 @@ def _describe_day(weekday: int, holiday: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PatternInputs(NetworkInputs):
+class PatternInputs(networks.NetworkInputs):
     """Inputs of N windows with a sentence about each."""
 
     sentence_NE: Tensor  # its embedding, of length one
@@ -338,7 +334,7 @@ class PatternMemory(nn.Module):
         return torch.softmax(scores_BK, dim=-1) @ self.values
 
 
-class LTPLLM(PatchNetwork):
+class LTPLLM(networks.PatchNetwork):
     """Patches and one token of the memory, all of them mapped to a forecast."""
 
     def __init__(
@@ -347,9 +343,9 @@ class LTPLLM(PatchNetwork):
         """Make the maps for sentences of width E; patches are as wide as in ``gpt4ts-no-lm``."""
         super().__init__(lookback, horizon, width=_WIDTH)
         self.memory = PatternMemory(embedding_size, _WIDTH)
-        self.projection = nn.Linear((count_patches(lookback) + 1) * _WIDTH, horizon)
+        self.projection = nn.Linear((networks.count_patches(lookback) + 1) * _WIDTH, horizon)
 
-    def forward(self, inputs: NetworkInputs) -> Tensor:
+    def forward(self, inputs: networks.NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
         sentence_BD = self.memory(cast(PatternInputs, inputs).sentence_NE)
         patches_BPD = self.embed_patches(inputs.values_NL)
@@ -358,7 +354,7 @@ class LTPLLM(PatchNetwork):
         return forecast_BH
 
 
-def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
+def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> networks.NetworkKind:
     """Return the network and its inputs, for :meth:`NetworkBaseline.fit`."""
     # Encoders do not state their width; the vector of any sentence has it.
     size = encoder.encode(["The values rise."]).shape[1]
@@ -371,24 +367,24 @@ def make_ltp_llm(writer: PatternWriter, encoder: Encoder) -> NetworkKind:
         sentence_NE = torch.from_numpy(vectors[[rows[text] for text in sentences]])
         return PatternInputs.encode(views, scaler, sentence_NE=sentence_NE)
 
-    return NetworkKind(
+    return networks.NetworkKind(
         make=partial(LTPLLM, embedding_size=size),
         encode=encode,
         backbone=writer.backbone.name_or_path,
     )
 
 
-def fit_method(name: str, inputs: FitInputs) -> NetworkBaseline:
+def fit_method(name: str, inputs: FitInputs) -> networks.NetworkBaseline:
     """Fit one of these networks on the packaged backbone, or one of the table of networks."""
     kind = None
     if name == "ltp-llm":
         # Seeds run in processes of their own, and share what one of them wrote.
         writer = PatternWriter(backbones.load_packaged(), model_sources.DEFAULT_CACHE)
         kind = make_ltp_llm(writer, encoders.load_encoder(PACKAGED_ENCODER))
-    elif name not in NETWORKS:
+    elif name not in networks.NETWORKS:
         news, reads_news = inputs.require_news(name), not name.endswith("-no-news")
         kind = make_gpt4mts(news, backbones.load_packaged(), reads_news=reads_news)
-    return NetworkBaseline.fit(
+    return networks.NetworkBaseline.fit(
         name,
         inputs.train,
         inputs.val,

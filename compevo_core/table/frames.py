@@ -468,7 +468,6 @@ def plan_windows(
         step=step,
         stride_steps=stride,
         series=((pattern, ""),),
-        places={},
         default_place=Place(timezone=zone, country=country),
         market_offset=last - end,
         align_to_market_day=step < DAY,

@@ -15,7 +15,6 @@ of empty answers looks like a day without news.
 Shapes: D days, S steps of a day, T days that have two weeks on either side.
 """
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -55,25 +54,21 @@ def find_availability_violations(
     """
     named = {name for view in views for name in view.candidate_ids}
     violations = find_unavailable_articles(views, deployment.news_store().read_named(named))
+    if not views:
+        return violations
 
+    first, end = min(view.origin_utc for view in views), max(view.end_utc for view in views)
+    # Forecasts of other days than the views' can show nothing.
+    of_targets = pl.col("start_utc").is_between(first, end)
     detectors = (
         (FrameKind.COVARIATES, find_unavailable_covariates, None),
-        (FrameKind.PUBLISHED, find_unavailable_published, functools.partial(_find_targets, views)),
+        (FrameKind.PUBLISHED, find_unavailable_published, lambda rows: rows.filter(of_targets)),
         (FrameKind.STEP_COVARIATES, find_unavailable_step_covariates, None),
     )
     for kind, find, query in detectors:
         frame = deployment.series_store().read_frame(dataset, kind, query)
         violations += [] if frame is None else find(views, frame)
     return violations
-
-
-def _find_targets(views: Sequence[WindowView], rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the rows of the days that the views forecast: other days can show nothing."""
-    if not views:
-        return rows.limit(0)
-    first = min(view.origin_utc for view in views)
-    end = max(view.end_utc for view in views)
-    return rows.filter(pl.col("start_utc").is_between(first, end))
 
 
 def format_violations(violations: Sequence[Violation]) -> str:
@@ -196,11 +191,7 @@ LONGEST_LOSS_DAYS = 7  # A longer stretch without news was not collected
 
 
 def find_days_without_news(days: pl.DataFrame) -> list[str]:
-    """Return publisher and day of each loss, oldest first.
-
-    Args:
-        days: ``group`` (the publisher), ``day`` and ``articles``, as ``NewsStore.count_days``.
-    """
+    """Return publisher and day of each loss, oldest first; ``days`` as ``NewsStore.count_days``."""
     days = days.rename({"group": "publisher"}).sort("publisher", "day")
     usual = pl.col("articles").median().over("publisher")
     lost = pl.col("day").diff().over("publisher").dt.total_days() - 1

@@ -143,10 +143,7 @@ def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
         .group_by(_SERIES_COLUMNS)
         # Two values on one day off (a holiday that publishes) count as minus one.
         .agg(missing=missing.clip(lower_bound=0).sum(), observed=pl.len())
-        .select(
-            *_SERIES_COLUMNS,
-            gaps=pl.col("missing") / (pl.col("missing") + pl.col("observed")),
-        )
+        .select(*_SERIES_COLUMNS, gaps=pl.col("missing") / (pl.col("missing") + pl.col("observed")))
     )
 
 

@@ -102,10 +102,8 @@ def refit(
 
     This spares the nightly runs the work. Meanwhile they use what the previous version has learnt.
     """
-    from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.work.next_day import renew_state
 
-    disable_progress_bars()
     deployment = arguments.open_deployment()
     count = renew_state(deployment, dataset, None if day is None else day.date(), log=log)
     typer.echo(f"{count} windows of {dataset} since validation are learnt with this version")
@@ -168,7 +166,7 @@ def forecast(
 
     from compevo_core.forecast.issued import list_earlier, read_chain, read_issued, widen
     from compevo_core.runtime.files import write_atomically
-    from compevo_pipeline.config.settings import disable_progress_bars, has_dagster_home
+    from compevo_pipeline.config.settings import has_dagster_home
     from compevo_pipeline.work.next_day import (
         KnownTo,
         choose_dataset,
@@ -177,7 +175,6 @@ def forecast(
     )
     from compevo_pipeline.work.results import write_forecasts
 
-    disable_progress_bars()
     deployment = arguments.open_deployment()
     dataset = dataset or choose_dataset(deployment)
     blocks = deployment.registry.find_blocks(dataset)

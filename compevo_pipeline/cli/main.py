@@ -21,6 +21,7 @@ from compevo_pipeline.cli.forecast import explain, forecast, refit, verify
 from compevo_pipeline.cli.refresh import refresh
 from compevo_pipeline.cli.results import clean, evaluate, publish
 from compevo_pipeline.cli.training import fit
+from compevo_pipeline.config.settings import disable_progress_bars
 from compevo_pipeline.paper.commands import paper
 from compevo_pipeline.paper.demo import demo
 
@@ -30,7 +31,6 @@ PANELS = {
     "Housekeeping": (clean, backup, restore, demo),
 }
 """The commands, in the groups that ``compevo --help`` shows."""
-
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,7 +59,7 @@ def _read_options(
         ),
     ] = False,
 ) -> None:
-    pass
+    disable_progress_bars()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -72,17 +72,12 @@ def run(
     ``build`` wires the code location of the job; the product's unless given.
     """
     from compevo_core.runtime.usage import peak_memory_gigabytes
-    from compevo_pipeline.config.settings import (
-        Settings,
-        disable_progress_bars,
-        ensure_dagster_home,
-    )
+    from compevo_pipeline.config.settings import Settings, ensure_dagster_home
     from compevo_pipeline.defs.jobs import hide_notices, run_job
     from compevo_pipeline.work.alerts import Alert, tell
     from compevo_pipeline.work.deployment import Deployment, utc_now
 
     hide_notices()
-    disable_progress_bars()
     ensure_dagster_home()
     # Its import wires the graph, about which Dagster gives notices.
     from compevo_pipeline.definitions import build_defs

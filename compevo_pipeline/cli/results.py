@@ -122,8 +122,7 @@ def evaluate(
     dataset: Annotated[str, typer.Argument(help="Name of a data set with a trained run.")],
     results: arguments.OptionalResults = None,
     experiment: Annotated[
-        str,
-        typer.Option(help="Name of the experiment and its files (default: evaluate-DATASET)."),
+        str, typer.Option(help="Name of the experiment and its files (default: evaluate-DATASET).")
     ] = "",
     split: arguments.Split = "test",
     subset: arguments.Subset = "",

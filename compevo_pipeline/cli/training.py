@@ -51,13 +51,11 @@ def fit(
     from compevo_core.evaluation.method_choice import POPULATION, describe_static
     from compevo_core.runtime.usage import format_duration
     from compevo_core.training.trainer import train
-    from compevo_pipeline.config.settings import disable_progress_bars
     from compevo_pipeline.launchers.worker import describe_round
     from compevo_pipeline.storage.runs import make_run_name
     from compevo_pipeline.work.embedded_news import read_news
     from compevo_pipeline.work.methods import choose_name, plan_method, plan_preset
 
-    disable_progress_bars()
     deployment = arguments.open_deployment()
     blocks = deployment.registry.find_blocks(dataset)
     for block in blocks:

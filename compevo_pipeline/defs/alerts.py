@@ -53,8 +53,17 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         description="Reports a run that failed and is not started again by itself.",
     )
     def failed_runs(context: dg.RunFailureSensorContext) -> None:
-        if context.dagster_run.tags.get("dagster/will_retry") != "true":
-            tell(settings, [_describe_run(context)], _market_time(clock).date(), context.log)
+        run, steps = context.dagster_run, context.get_step_failure_events()
+        if run.tags.get("dagster/will_retry") == "true":
+            return
+        day = run.tags.get("dagster/partition", "")
+        where = ", ".join(str(event.step_key) for event in steps)
+        ended = context.failure_event.message or "it ended"
+        why = (describe_failure(steps[0]) if steps else ended).rstrip(". ")
+        what = f"{run.job_name}{day and f' for {day}'} failed{where and f' at {where}'}"
+        text = f"The run {what}: {why}. Open run {run.run_id[:8]} in Dagster."
+        alert = Alert(fault=f"run {what}", text=text)
+        tell(settings, [alert], _market_time(clock).date(), context.log)
 
     @sensor(
         name=CHECKS,
@@ -111,17 +120,6 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         return send(context, alerts)
 
     return [failed_runs, failed_checks, late_forecast, failing_sources]
-
-
-def _describe_run(context: dg.RunFailureSensorContext) -> Alert:
-    run, steps = context.dagster_run, context.get_step_failure_events()
-    day = run.tags.get("dagster/partition", "")
-    where = ", ".join(str(event.step_key) for event in steps)
-    ended = context.failure_event.message or "it ended"
-    why = (describe_failure(steps[0]) if steps else ended).rstrip(". ")
-    what = f"{run.job_name}{day and f' for {day}'} failed{where and f' at {where}'}"
-    text = f"The run {what}: {why}. Open run {run.run_id[:8]} in Dagster."
-    return Alert(fault=f"run {what}", text=text)
 
 
 def _describe_checks(events: Iterable[dg.EventLogEntry]) -> Iterator[Alert]:

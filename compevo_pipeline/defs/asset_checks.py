@@ -30,40 +30,19 @@ from compevo_core.forecast.issued import (
     read_issued,
 )
 from compevo_core.runtime.files import hash_file
-from compevo_pipeline.checks.content import (
-    find_availability_violations,
-    find_days_without_news,
-    find_jumps,
-    format_violations,
-)
+from compevo_pipeline.checks import content
 from compevo_pipeline.checks.expectations import SUITES, CheckOutcome, run_suites
-from compevo_pipeline.defs.asset_keys import (
-    NEWS_ARTICLES,
-    make_blocks,
-    scored_key,
-    series_key,
-    windows_key,
-)
-from compevo_pipeline.defs.definition import Blocks
+from compevo_pipeline.defs import asset_keys as keys
+from compevo_pipeline.defs.definition import Blocks, WorkspaceParam
 from compevo_pipeline.defs.metadata import escape_markdown
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import Registry
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.series_changes import ChangeKind, describe_waiting
+from compevo_pipeline.work import next_day
 from compevo_pipeline.work.alerts import find_answering
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import hash_stored
-from compevo_pipeline.work.next_day import (
-    LEAST_NEWS_CHANGE,
-    KnownTo,
-    NewsRule,
-    Origin,
-    StaleNews,
-    StoredFrames,
-    check_inputs,
-    find_news_rule,
-    reads_news,
-)
 from compevo_pipeline.work.results import read_scored
 from compevo_pipeline.work.row_rules import find_unknowable, is_in_time
 from compevo_pipeline.work.source_coverage import NEWS
@@ -125,8 +104,11 @@ MAX_NEWS_AGE = timedelta(days=2)
 _NOT_OF_DATA = frozenset({DATA_AGE, KNOWN})
 """Checks that judge more than stored data; all others judge equal data alike."""
 _CHECKS_CODE = (
-    *("compevo_core/data", "compevo_core/evaluation/leakage.py", "compevo_pipeline/checks"),
-    *("compevo_pipeline/defs/asset_checks.py", "compevo_pipeline/sources"),
+    "compevo_core/data",
+    "compevo_core/evaluation/leakage.py",
+    "compevo_pipeline/checks",
+    "compevo_pipeline/defs/asset_checks.py",
+    "compevo_pipeline/sources",
     "compevo_pipeline/work/row_rules.py",
 )
 _LIVE_PREFIX = "live:"
@@ -138,7 +120,6 @@ _HOUR = timedelta(hours=1)
 _USUAL_DAYS = 28  # earlier forecasts, which show how far news usually moves one
 _TIMES_USUAL = 2.0
 
-
 Judge = Callable[[Deployment, str, datetime, Collection[str]], Iterator[CheckOutcome]]
 """Reads an asset once and judges it by named rules: deployment, data set, present time, names."""
 
@@ -146,16 +127,16 @@ Judge = Callable[[Deployment, str, datetime, Collection[str]], Iterator[CheckOut
 def build_asset_checks(registry: Registry) -> list[dg.AssetChecksDefinition]:
     """Return every check that is a step of its own."""
     articles = (NEWS_DESCRIPTIONS, _judge_articles, hash_stored)
-    checks = [_build_checks(NEWS_ARTICLES, NEWS, *articles)]
+    checks = [_build_checks(keys.NEWS_ARTICLES, NEWS, *articles)]
     for name, declared in registry.declared.items():
-        blocks = make_blocks(registry.find_blocks(name))
+        blocks = keys.make_blocks(registry.find_blocks(name))
         series = (SERIES_DESCRIPTIONS, _judge_series, _identify_series)
         windows = (WINDOW_DESCRIPTIONS, _judge_windows, _identify_windows)
-        checks.append(_build_checks(series_key(name), name, *series, blocks=blocks))
-        checks.append(_build_checks(windows_key(name), name, *windows, blocks=blocks))
+        checks.append(_build_checks(keys.series_key(name), name, *series, blocks=blocks))
+        checks.append(_build_checks(keys.windows_key(name), name, *windows, blocks=blocks))
         if declared.spec.starts_with_days:
             scored = (FORECAST_DESCRIPTIONS, _judge_forecasts)
-            key = scored_key(name)
+            key = keys.scored_key(name)
             checks.append(_build_checks(key, name, *scored, blocks=blocks, separator="__"))
     return checks
 
@@ -192,7 +173,7 @@ def _build_checks(
         can_subset=True,
     )
     def _checks(
-        context: dg.AssetCheckExecutionContext, workspace: dg.ResourceParam[Deployment]
+        context: dg.AssetCheckExecutionContext, workspace: WorkspaceParam
     ) -> Iterator[dg.AssetCheckResult]:
         dataset = context.partition_key if blocks else name
         selected = {check.name for check in context.selected_asset_check_keys}
@@ -234,7 +215,7 @@ def _judge_series(
         unknowable = find_unknowable(frame, now).select("series_id", "start_utc")
         yield _judge_rows(TIME, unknowable, frame.height)
     if PROFILE in names:
-        jumps = find_jumps(frame, declared.rules.step, declared.rules.zones)
+        jumps = content.find_jumps(frame, declared.rules.step, declared.rules.zones)
         shown = [f"{jump.series_id} from {jump.day} by {jump.hours:+d} h" for jump in jumps]
         yield CheckOutcome(PROFILE, not jumps, "; ".join(shown) or "no jump", {"jumps": len(jumps)})
     if KNOWN in names:
@@ -273,14 +254,14 @@ def _judge_articles(
         yield _judge_rows(name, rows.select("url", "available_at"), int(days["articles"].sum()))
 
     if EVERY_DAY in names:
-        without = find_days_without_news(days)
+        without = content.find_days_without_news(days)
         yield CheckOutcome(
             EVERY_DAY, not without, "; ".join(without) or "no day is empty", {"days": len(without)}
         )
     if DATA_AGE in names:
         newest = store.read_newest(1)["available_at"].max()
         outcome = judge_data_age(newest, MAX_NEWS_AGE, workspace, now)
-        if not reads_news(workspace, workspace.registry):
+        if not next_day.reads_news(workspace, workspace.registry):
             outcome = replace(outcome, passed=True, text=f"{outcome.text}; no model reads news")
         yield outcome
 
@@ -377,7 +358,7 @@ def _judge_windows(
         "no_shared_windows": lambda: find_shared_windows(
             windows.split("train"), WindowSet(held_out, dataset=dataset)
         ),
-        "available_before_origin": lambda: find_availability_violations(
+        "available_before_origin": lambda: content.find_availability_violations(
             workspace, dataset, [view for view in windows.views() if not view.leaky]
         ),
     }
@@ -385,7 +366,7 @@ def _judge_windows(
         if name in names:
             violations = find_violations()
             numbers = {"windows": len(windows), "violations": len(violations)}
-            yield CheckOutcome(name, not violations, format_violations(violations), numbers)
+            yield CheckOutcome(name, not violations, content.format_violations(violations), numbers)
 
 
 def _identify_windows(workspace: Deployment, dataset: str) -> str:
@@ -424,7 +405,7 @@ def judge_drift(rows: pl.DataFrame) -> CheckOutcome:
     """Look for a growth of the errors, for each cutoff of forecasts."""
     # Without a published forecast, persistence shows how hard a day was.
     reference = PUBLISHED if PUBLISHED in rows["method"] else PERSISTENCE
-    drifts = {str(known): find_drift(rows, known, reference) for known in KnownTo}
+    drifts = {str(known): find_drift(rows, known, reference) for known in next_day.KnownTo}
     texts = [
         f"{known}: sum {drift.sum:.1f} of {LIMIT:g}"
         + (f" since {drift.since}" if drift.since else "")
@@ -437,7 +418,7 @@ def judge_drift(rows: pl.DataFrame) -> CheckOutcome:
 
 def judge_coverage(rows: pl.DataFrame) -> CheckOutcome:
     """Compare the band's coverage of the last days with its limits."""
-    coverages = {str(known): measure_coverage(rows, known) for known in KnownTo}
+    coverages = {str(known): measure_coverage(rows, known) for known in next_day.KnownTo}
     texts = [
         f"{known}: {band.share:.1%} of {band.n_days} days, "
         f"allowed {band.low:.1%} to {band.high:.1%}"
@@ -461,13 +442,15 @@ def judge_next_inputs(workspace: Deployment, spec: DatasetSpec, now: datetime) -
         return CheckOutcome(INPUTS, not workspace.is_aside, text)
 
     origin = find_due_origin(spec, now)
-    rule = find_news_rule(workspace, spec.name, NewsRule(action=StaleNews.REFUSE))
+    rule = next_day.find_news_rule(
+        workspace, spec.name, next_day.NewsRule(action=next_day.StaleNews.REFUSE)
+    )
     try:
-        frames = StoredFrames.read(workspace, spec, reads_news=rule is not None)
+        frames = next_day.StoredFrames.read(workspace, spec, reads_news=rule is not None)
     except DataError as error:
         return CheckOutcome(INPUTS, passed=False, text=str(error))
 
-    inputs = check_inputs(frames, origin, rule)
+    inputs = next_day.check_inputs(frames, origin, rule)
     ages = {}
     if inputs.newest is not None:
         instants = {
@@ -494,18 +477,18 @@ def judge_news_change(root: Path) -> CheckOutcome:
         return CheckOutcome(NEWS_CHANGE, passed=True, text="the newest forecast reads no news")
     before = [list_news_changes(read_issued(each)) for each in folders[-1 - _USUAL_DAYS : -1]]
     usual = [max(map(abs, changes.values())) for changes in before if changes]
-    limit = max(LEAST_NEWS_CHANGE, _TIMES_USUAL * median(usual or [0.0]))
+    limit = max(next_day.LEAST_NEWS_CHANGE, _TIMES_USUAL * median(usual or [0.0]))
     far = {entity: change for entity, change in newest.items() if abs(change) > limit}
     shown = [f"{entity} {change:+.1%}" for entity, change in far.items()]
     text = f"{', '.join(shown) or 'no series'} moved by more than {limit:.1%}"
     return CheckOutcome(NEWS_CHANGE, not far, text, {"limit": limit, "moved": len(far)})
 
 
-def find_due_origin(spec: DatasetSpec, now: datetime) -> Origin:
+def find_due_origin(spec: DatasetSpec, now: datetime) -> next_day.Origin:
     """Return the forecast that is due: tomorrow's from the issue time on, today's before it."""
     today = spec.to_market(now).date()
     if max(spec.unknown_steps):
-        tomorrow = Origin.of(spec, today + timedelta(days=1), KnownTo.ISSUE_TIME)
+        tomorrow = next_day.Origin.of(spec, today + timedelta(days=1), next_day.KnownTo.ISSUE_TIME)
         if tomorrow.until <= now:
             return tomorrow
-    return Origin.of(spec, today, KnownTo.MIDNIGHT)
+    return next_day.Origin.of(spec, today, next_day.KnownTo.MIDNIGHT)

@@ -68,7 +68,6 @@ SOURCE_COVERAGE = dg.AssetKey(["sources", "coverage"])
 REPORT = dg.AssetKey(["report", "site"])
 CLEANED = dg.AssetKey(["report", "cleaned"])
 
-
 BROKEN_GROUP = "broken"  # group of declarations of data sets that cannot be read
 
 

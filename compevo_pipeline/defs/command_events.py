@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 
@@ -22,6 +21,7 @@ from compevo_pipeline.defs.assets.forecast import describe_forecast
 from compevo_pipeline.defs.assets.sources import describe_stored, report_months, stored_key
 from compevo_pipeline.defs.assets.training import describe_model
 from compevo_pipeline.defs.assets.windows import describe_windows
+from compevo_pipeline.defs.definition import Result
 from compevo_pipeline.defs.jobs import hide_notices, translate_record_errors
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import DATA_VERSION_TAG
@@ -76,10 +76,7 @@ def _name_asset(deployment: Deployment, dataset: str) -> tuple[str, str | None]:
 
 
 def _report(
-    key: dg.AssetKey,
-    result: dg.MaterializeResult[Any],
-    partition: str | None = None,
-    made_at: datetime | None = None,
+    key: dg.AssetKey, result: Result, partition: str | None = None, made_at: datetime | None = None
 ) -> None:
     """Record a materialization; an observation where the newest one has the same version.
 

@@ -44,12 +44,8 @@ _DAEMON_TAG = ".dagster/grpc_info"  # on every run that Dagster's own launcher s
 def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> int:
     """Lock the file of a run until this process ends or the returned handle is closed.
 
-    Returns:
-        The handle. It is not closed when the run ends: between its last step and its last event the
-        run would look dead.
-
-    Raises:
-        StorageError: the file system has no locks, or they exclude no other process.
+    The handle is not closed when the run ends: between its last step and its last event the run
+    would look dead. StorageError if the file system has no locks, or they exclude no other process.
     """
     path = _locks(instance) / f"{run_id}{_SUFFIX}"
     path.parent.mkdir(parents=True, exist_ok=True)

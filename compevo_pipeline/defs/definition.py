@@ -29,6 +29,7 @@ from compevo_pipeline.defs.asset_keys import RESEARCH
 from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, get_policy
 from compevo_pipeline.sources.registry import Night
 from compevo_pipeline.storage.code_versions import code_version
+from compevo_pipeline.work.deployment import Deployment
 
 OWNERS = ["team:forecasting"]
 
@@ -39,6 +40,9 @@ GPU_POOL = "gpu"
 BLOCKS_POOL = "blocks"
 """Models and forecasts of blocks of series, as many at once as the deployment has machines for."""
 
+Context = dg.AssetExecutionContext
+Result = dg.MaterializeResult[Any]
+WorkspaceParam = dg.ResourceParam[Deployment]  # the deployment in the mode of a run
 Blocks = dg.PartitionsDefinition[str] | None  # a family's data sets; None for any other data set
 
 DAILY_REFRESH = dg.FreshnessPolicy.time_window(
@@ -67,7 +71,6 @@ def make_freshness(night: Night) -> dg.FreshnessPolicy:
 
 _BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt: ("lt", "below")}
 
-
 NO_SOURCE = {"use_attribute_docstrings": False}
 """For models without a class statement: pydantic would search all callers for their source."""
 
@@ -91,12 +94,11 @@ class LaunchConfig(BaseModel):
         return _CheckedShape(cls)
 
     @classmethod
-    def read(cls, context: dg.AssetExecutionContext) -> Self:
+    def read(cls, context: Context) -> Self:
         """Return what the launch of a step chose.
 
-        Raises:
-            ConfigError: the launch configures a step that does not exist. If assets are chosen one
-                by one, Dagster ignores it, and a misspelt step would run with its defaults.
+        ConfigError if the launch configures a step that does not exist. If assets are chosen one by
+        one, Dagster ignores it, and a misspelt step would run with its defaults.
         """
         job = context.job_def
         chosen_from = job.asset_selection_data
@@ -198,12 +200,10 @@ def define_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return ``@dg.asset`` with what all assets have in common.
 
-    The group is the data set of an asset, "research", or the first part of the key.
-
-    The project's errors fail the step with what is wrong and what to do.
-
-    ``code`` decides the content, and so do data of the library with ``data_release``; ``dataset``
-    is empty if an asset is made of several; ``arguments`` are any others of ``dg.asset``.
+    The group is the data set of an asset, "research", or the first part of the key. The project's
+    errors fail the step with what is wrong and what to do. ``code`` decides the content, and so do
+    data of the library with ``data_release``; ``dataset`` is empty if an asset is made of several;
+    ``arguments`` are any others of ``dg.asset``.
     """
     tags = {"dataset": dataset} if dataset else {}
     group = RESEARCH if key.path[0] == RESEARCH else dataset.replace("-", "_") or key.path[0]
@@ -244,7 +244,7 @@ def define_by_dataset(
     def decorate(compute: Callable[..., Any]) -> Callable[..., dg.AssetsDefinition]:
         def build(dataset: str, blocks: Blocks = None) -> dg.AssetsDefinition:
             @functools.wraps(compute)
-            def bound(context: dg.AssetExecutionContext, **resources: object) -> object:
+            def bound(context: Context, **resources: object) -> object:
                 return compute(context.partition_key if blocks else dataset, context, **resources)
 
             # Dagster reads there what a step takes and returns.
@@ -297,11 +297,8 @@ def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> 
 def translate_errors(*, attempt: int = 0, retry: bool = True) -> Iterator[None]:
     """Turn the project's errors inside the block into Dagster's.
 
-    Arguments as in :func:`to_dagster`.
-
-    Raises:
-        dagster.RetryRequested: a transient failure.
-        dagster.Failure: any other, or a transient one out of tries.
+    Arguments as in :func:`to_dagster`: a transient failure becomes RetryRequested, any other one,
+    or one out of tries, Failure.
     """
     try:
         with translate_storage_errors():

@@ -39,10 +39,8 @@ def escape_markdown(text: str) -> str:
 PREVIEW_ROWS = 5
 MAX_SCORE_ROWS = 40
 
-SCORE_COLUMNS = (
-    *("method", "subset", "n_windows"),
-    *("mae", "rmse", "mape_pct", "wape_pct", "mase", "unit"),
-)
+_ERRORS = ("mae", "rmse", "mape_pct", "wape_pct", "mase")
+SCORE_COLUMNS = ("method", "subset", "n_windows", *_ERRORS, "unit")
 """Columns of result rows that the UI shows; the CSV holds all of them."""
 
 _MAX_CELL_CHARACTERS = 60
@@ -107,9 +105,9 @@ def render_columns(table: "Table", columns: Collection[str]) -> dg.MetadataValue
     return _make_table(names, [{name: row[name] for name in names} for row in rows])
 
 
-def render_preview(frame: pl.DataFrame, rows: int = 3) -> dg.MetadataValue[Any]:
-    """Return the first rows of a frame side by side, for more columns than a page shows."""
-    first = list(enumerate(frame.head(rows).iter_rows(named=True), start=1))
+def render_preview(frame: pl.DataFrame) -> dg.MetadataValue[Any]:
+    """Return three rows of a frame side by side, for more columns than a page shows."""
+    first = list(enumerate(frame.head(3).iter_rows(named=True), start=1))
     records: list[dict[str, str | float | bool]] = [
         {"column": name, **{f"row {number}": _render_cell(row[name]) for number, row in first}}
         for name in frame.columns

@@ -10,8 +10,7 @@ resource, so that one choice holds for a whole run.
 """
 
 import contextlib
-import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -86,11 +85,9 @@ class Launchers:
         """Run the jobs one after the other; return the metadata that their process reported.
 
         Rounds become observations of the asset: during training on this machine, or at the end of a
-        pod. A run that is cancelled stops its process.
-
-        Raises:
-            ConfigError: no pod is described, or dagster-k8s is not installed.
-            TrainingError: a training did not end well; Pipes raises if a pod fails.
+        pod. A run that is cancelled stops its process. ConfigError if no pod is described, or
+        dagster-k8s is not installed; TrainingError if a training did not end well; of a pod, Pipes
+        raises.
         """
         if kind == "kubernetes":
             if self.pod is None:
@@ -196,12 +193,24 @@ def build_location(
 
     ``resources`` are those that the other location lacks.
     """
-    settings = deployment.settings
+    settings, declared = deployment.settings, deployment.registry.declared
     pod = PodSpec.read(settings.pod) if settings.pod else None
-    declared = deployment.registry.declared
-    own = frozenset(name for name, dataset in declared.items() if dataset.declaration)
+
+    def fit_to_deployment(spec: dg.AssetSpec) -> dg.AssetSpec:
+        # Graph and catalog show kind and description, and synthetic data must not pass for real.
+        mode, dataset = settings.mode, spec.tags.get("dataset", "")
+        is_own = dataset in declared and declared[dataset].declaration is not None
+        # Files of a sample, an archive or a user do not change daily: a policy would always warn.
+        # A forecast from a file with a deadline is still due by it.
+        is_due = mode is Mode.LIVE and not (is_own and spec.freshness_policy == DAILY_REFRESH)
+        return spec.replace_attributes(
+            description=f"{describe_data(mode, dataset)} {spec.description}",
+            kinds={*spec.kinds, mode.value},
+            freshness_policy=spec.freshness_policy if is_due else None,
+        )
+
     return dg.Definitions(
-        assets=dg.map_asset_specs(functools.partial(_fit_to_deployment, settings, own), assets),
+        assets=dg.map_asset_specs(fit_to_deployment, assets),
         metadata={"mode": describe_data(settings.mode).strip("[]")},
         # A process for each step would import everything again: seconds of processor each.
         executor=dg.in_process_executor,
@@ -214,22 +223,4 @@ def build_location(
             **(resources or {}),
         },
         **definitions,
-    )
-
-
-def _fit_to_deployment(
-    settings: Settings, own: Collection[str], spec: dg.AssetSpec
-) -> dg.AssetSpec:
-    """Return an asset that says where its data comes from, and is due only if data come daily.
-
-    Graph and catalog show kind and description, and synthetic data must not pass for real. Files of
-    a sample, an archive or a user do not change daily: a policy would always warn.
-    """
-    mode, dataset = settings.mode, spec.tags.get("dataset", "")
-    # A forecast from a file with a deadline is still due by it.
-    is_due = mode is Mode.LIVE and (dataset not in own or spec.freshness_policy != DAILY_REFRESH)
-    return spec.replace_attributes(
-        description=f"{describe_data(mode, dataset)} {spec.description}",
-        kinds={*spec.kinds, mode.value},
-        freshness_policy=spec.freshness_policy if is_due else None,
     )

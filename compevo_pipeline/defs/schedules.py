@@ -33,8 +33,10 @@ MIDNIGHT = Night(zone=NEM_ZONE, at=time(0, 30))
 """Once more when the day before is over, for operational demand."""
 
 _UNDER_WAY = [
-    *(dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED),
-    *(dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED),
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
 ]
 
 

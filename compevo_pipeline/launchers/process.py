@@ -58,9 +58,8 @@ def run_training(
 ) -> None:
     """Train in a process of its own, one job after the other, and wait for its end.
 
-    ``on_poll`` is called while it works; above 0, torchrun starts ``processes``.
-
-    TrainingError if it ended with an error.
+    ``on_poll`` is called while it works; above 0, torchrun starts ``processes``. TrainingError if
+    it ended with an error.
     """
     command = worker_command(write_jobs(jobs), python=sys.executable, processes=processes)
     process = subprocess.Popen(  # noqa: S603 -- our own command

@@ -46,7 +46,7 @@ from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.checks.content import find_availability_violations, format_violations
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import asset_keys as keys
-from compevo_pipeline.defs import metadata
+from compevo_pipeline.defs import definition, metadata
 from compevo_pipeline.defs.assets.evaluation import (
     POPULATION_CODE,
     BaselineConfig,
@@ -54,13 +54,7 @@ from compevo_pipeline.defs.assets.evaluation import (
     load_current,
 )
 from compevo_pipeline.defs.assets.training import TrainConfig
-from compevo_pipeline.defs.definition import (
-    GPU_POOL,
-    LaunchConfig,
-    define_asset,
-    define_by_dataset,
-    translate_errors,
-)
+from compevo_pipeline.defs.definition import Context, Result, WorkspaceParam
 from compevo_pipeline.defs.resources import Launchers
 from compevo_pipeline.paper.runs import (
     BenchmarkData,
@@ -140,7 +134,7 @@ class AblationConfig(TrainConfig):
         return [base.run.seed] if self.seeds is None else list(dict.fromkeys(self.seeds))
 
 
-@define_by_dataset(
+@definition.define_by_dataset(
     keys.ablation_key,
     # The model first: under the same settings it is the full method.
     deps=[keys.windows_key, keys.NEWS_EMBEDDINGS, keys.model_key],
@@ -150,15 +144,15 @@ class AblationConfig(TrainConfig):
     ),
     kinds={"pytorch", "csv"},
     code=RESEARCH_CODE,
-    pool=GPU_POOL,
+    pool=definition.GPU_POOL,
     config=AblationConfig,
 )
 def build_ablation_asset(
     dataset: str,
-    context: dg.AssetExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
+    context: Context,
+    workspace: WorkspaceParam,
     launchers: dg.ResourceParam[Launchers],
-) -> dg.MaterializeResult[Any]:
+) -> Result:
     """Train the variants, score them and pair them with the full method."""
     config = AblationConfig.read(context)
 
@@ -196,7 +190,7 @@ def build_ablation_asset(
     )
 
 
-class BenchmarkConfig(LaunchConfig):
+class BenchmarkConfig(definition.LaunchConfig):
     """What a fit may spend, and where it is scored."""
 
     budget: BudgetName = STANDARD.name
@@ -209,7 +203,7 @@ class BenchmarkConfig(LaunchConfig):
     """folder or hub id of a pretrained model of time series, for the partition zero-shot"""
 
 
-@define_by_dataset(
+@definition.define_by_dataset(
     keys.benchmark_key,
     deps=[keys.windows_key, keys.NEWS_EMBEDDINGS],
     partitions_def=benchmark_runs,
@@ -219,12 +213,10 @@ class BenchmarkConfig(LaunchConfig):
     ),
     kinds={"pytorch", "csv"},
     code=RESEARCH_CODE,
-    pool=GPU_POOL,
+    pool=definition.GPU_POOL,
     config=BenchmarkConfig,
 )
-def build_benchmark_asset(
-    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-) -> dg.MaterializeResult[Any]:
+def build_benchmark_asset(dataset: str, context: Context, workspace: WorkspaceParam) -> Result:
     """Fit and score the method and seed of the partition."""
     config = BenchmarkConfig.read(context)
     name, _, seed = context.partition_key.rpartition(_SEED)
@@ -248,7 +240,7 @@ def build_benchmark_asset(
     return dg.MaterializeResult(metadata=metadata.describe_scores(rows, data.rows))
 
 
-class LudConfig(LaunchConfig):
+class LudConfig(definition.LaunchConfig):
     """How the updates of a run are judged."""
 
     pairs: int = Field(default=DEFAULT_PAIRS, ge=1)
@@ -257,7 +249,7 @@ class LudConfig(LaunchConfig):
     """encoder of the logics; left out: the run's own"""
 
 
-@define_by_dataset(
+@definition.define_by_dataset(
     keys.lud_key,
     deps=[keys.model_key],
     description=(
@@ -271,18 +263,16 @@ class LudConfig(LaunchConfig):
         "compevo_core/paper/judge_prompt.toml",
         "compevo_core/lm/encoder.py",
     ),
-    pool=GPU_POOL,
+    pool=definition.GPU_POOL,
     config=LudConfig,
 )
-def build_lud_asset(
-    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-) -> dg.MaterializeResult[Any]:
+def build_lud_asset(dataset: str, context: Context, workspace: WorkspaceParam) -> Result:
     """Let the judges rate the logic updates of the run in use."""
     from compevo_core.training.artifact import read_config  # torch, only in the step
 
     config = LudConfig.read(context)
     # The endpoint is another party's server: its transient failures are worth another try.
-    with translate_errors(attempt=context.retry_number):
+    with definition.translate_errors(attempt=context.retry_number):
         run = find_current_run(workspace.layout, dataset)
         trained = read_config(run)
 
@@ -313,7 +303,7 @@ def build_lud_asset(
     return dg.MaterializeResult(metadata=described)
 
 
-class ControlConfig(LaunchConfig):
+class ControlConfig(definition.LaunchConfig):
     """Which worlds are made."""
 
     preset: str = "specialists"
@@ -330,7 +320,7 @@ class ControlConfig(LaunchConfig):
     """series of the data set; empty: all"""
 
 
-@define_asset(
+@definition.define_asset(
     keys.CONTROL,
     deps=[keys.windows_key(CONTROL_DATASET)],
     description=(
@@ -340,12 +330,10 @@ class ControlConfig(LaunchConfig):
     kinds={"pytorch", "csv"},
     code=RESEARCH_CODE,
     dataset=CONTROL_DATASET,
-    pool=GPU_POOL,
+    pool=definition.GPU_POOL,
     config=ControlConfig,
 )
-def control(
-    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-) -> dg.MaterializeResult[Any]:
+def control(context: Context, workspace: WorkspaceParam) -> Result:
     """Train every arm in every world, one after the other."""
     from compevo_core.paper.control import ControlPlan  # torch, only in the step
     from compevo_core.paper.report.evidence_tables import judge_control
@@ -371,7 +359,7 @@ def control(
     )
 
 
-class TextConfig(LaunchConfig):
+class TextConfig(definition.LaunchConfig):
     """Which text is read."""
 
     preset: str = "specialists"
@@ -382,7 +370,7 @@ class TextConfig(LaunchConfig):
     """seeds of each training"""
 
 
-@define_asset(
+@definition.define_asset(
     keys.TEXT,
     deps=[keys.windows_key(keys.OPERATIONAL)],
     description=(
@@ -393,12 +381,10 @@ class TextConfig(LaunchConfig):
     kinds={"pytorch", "csv"},
     code=RESEARCH_CODE,
     dataset=keys.OPERATIONAL,
-    pool=GPU_POOL,
+    pool=definition.GPU_POOL,
     config=TextConfig,
 )
-def text(
-    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-) -> dg.MaterializeResult[Any]:
+def text(context: Context, workspace: WorkspaceParam) -> Result:
     """Train every arm on every text, one after the other."""
     from compevo_core.paper.control import TextPlan  # torch, only in the step
     from compevo_core.paper.report.evidence_tables import list_evidence
@@ -469,7 +455,7 @@ CHECK_DESCRIPTIONS = {
 }
 
 
-@define_asset(
+@definition.define_asset(
     keys.INFERENCE_2026,
     deps=[
         keys.model_key(keys.DEFAULT_DATASET),
@@ -482,7 +468,7 @@ CHECK_DESCRIPTIONS = {
     ),
     kinds={"pytorch", "csv"},
     code=("compevo_core/agents", "compevo_core/baselines", *POPULATION_CODE[1:]),
-    pool=GPU_POOL,
+    pool=definition.GPU_POOL,
     config=BaselineConfig,
     # Every refresh embeds titles, and those of other data sets do not concern this model.
     automation_condition=dg.AutomationCondition.eager().ignore(
@@ -493,9 +479,7 @@ CHECK_DESCRIPTIONS = {
         for name, description in CHECK_DESCRIPTIONS.items()
     ],
 )
-def inference_2026(
-    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
+def inference_2026(context: Context, workspace: WorkspaceParam) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
     """Forecast 2026 with the sealed electricity population and check that this was honest."""
     config = BaselineConfig.read(context)
     layout = workspace.layout
@@ -524,10 +508,7 @@ def inference_2026(
     write_config(layout.results, forecaster.config)
     write_forecasts(
         layout.forecasts / f"{NAME_2026}.parquet",
-        [
-            *population.predictions,
-            *zip(scopes, baselines.forecasts, strict=True),
-        ],
+        [*population.predictions, *zip(scopes, baselines.forecasts, strict=True)],
     )
 
     totals = {scope.subset: len(scope.windows) for scope in scopes}

@@ -948,8 +948,7 @@ def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInput
 
 
 paper = typer.Typer(
-    no_args_is_help=True,
-    help="Rivals, experiments, tables and pages of the paper.",
+    no_args_is_help=True, help="Rivals, experiments, tables and pages of the paper."
 )
 for command in (
     *(train, folds, predict, evaluate, benchmark, pair),

@@ -17,11 +17,7 @@ from compevo_pipeline.paper import assets
 from compevo_pipeline.sources.common.base import Clock
 from compevo_pipeline.work.deployment import Deployment, utc_now
 
-_BY_DATASET = (
-    assets.build_lud_asset,
-    assets.build_ablation_asset,
-    assets.build_benchmark_asset,
-)
+_BY_DATASET = (assets.build_lud_asset, assets.build_ablation_asset, assets.build_benchmark_asset)
 
 
 def build_defs(

@@ -31,18 +31,11 @@ from compevo_core.evaluation.result_rows import hash_without_seed, replace_own_r
 from compevo_core.evaluation.scopes import Scope, select_test_scopes, write_forecasts
 from compevo_core.evaluation.scoring import read_seeds
 from compevo_core.lm.encoder import load_encoder
-from compevo_core.paper import context_is_key
+from compevo_core.paper import context_is_key, method_table
 from compevo_core.paper.agent_systems import PRESET
 from compevo_core.paper.changes import ABLATION, Experiment, NamedChange
 from compevo_core.paper.declared import Budget
 from compevo_core.paper.lud import EndpointJudge
-from compevo_core.paper.method_table import (
-    FitInputs,
-    Method,
-    TrainingPlan,
-    prepare_inputs,
-    score_seed,
-)
 from compevo_core.paper.paper_windows import PAPER_SETS, describe_set, label_windows, parse_table
 from compevo_core.paper.planted_news import TEXTS, read_worded_data
 from compevo_core.paper.run_traces import write_traces
@@ -353,25 +346,27 @@ class BenchmarkData:
             fit=deployment.shared_fits(),
         )
 
-    def can_run(self, method: Method) -> bool:
+    def can_run(self, method: method_table.Method) -> bool:
         """Return whether a method can forecast any of the scopes."""
         return any(method.is_applicable(scope.windows) for scope in self.scopes)
 
-    def prepare(self, deployment: Deployment, method: Method, budget: Budget) -> FitInputs:
+    def prepare(
+        self, deployment: Deployment, method: method_table.Method, budget: Budget
+    ) -> method_table.FitInputs:
         """Return the inputs that every seed of a method is fitted with."""
         news: NewsPool | None = None
         if method.reads_news:
             # Not the deployment's preset: methods get the same inputs in every deployment.
             encoder = RunConfig.preset(PRESET).news.encoder
             news = read_news(deployment, encoder, self.windows.views(), log=log)
-        return prepare_inputs(
+        return method_table.prepare_inputs(
             method, self.windows.split("train"), self.windows.split("val"), budget, news=news
         )
 
     def run(
         self,
-        method: Method,
-        inputs: FitInputs,
+        method: method_table.Method,
+        inputs: method_table.FitInputs,
         seed: int,
         *,
         on_fitted: Callable[[str, int, float], None] | None = None,
@@ -380,13 +375,13 @@ class BenchmarkData:
         inputs = replace(inputs, seed=seed)
         run = self.find_run(method, inputs)
         if run is not None:
-            plan = TrainingPlan(
+            plan = method_table.TrainingPlan(
                 folder=run,
                 fit=self.fit,
                 on_round=lambda record: log.info("%s: %s", method.name, describe_round(record)),
             )
             inputs = replace(inputs, training=plan)
-        scores = score_seed(
+        scores = method_table.score_seed(
             method, inputs, seed, self.scopes, commit=read_commit(), on_fitted=on_fitted
         )
 
@@ -414,7 +409,7 @@ class BenchmarkData:
         replace_rows(self.rows, scores.rows)
         return scores.rows
 
-    def find_run(self, method: Method, inputs: FitInputs) -> Path | None:
+    def find_run(self, method: method_table.Method, inputs: method_table.FitInputs) -> Path | None:
         """Return the run folder of a method's training; None for a method that leaves none."""
         if method.configure is None or not method.leaves_run:
             return None
@@ -463,7 +458,7 @@ def cut_paper_windows(deployment: Deployment, name: str, results: Path) -> Windo
     return windows
 
 
-def _name_run(method: Method, inputs: FitInputs) -> str:
+def _name_run(method: method_table.Method, inputs: method_table.FitInputs) -> str:
     budget = f"-{inputs.budget.name}" if method.has_budget else ""
     return f"{method.name}{budget}-seed{inputs.seed}"
 

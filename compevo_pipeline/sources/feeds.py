@@ -224,9 +224,8 @@ def make_own_feeds(declaration: Declaration, folder: Path, family: str = "") -> 
 def read_own_file(path: Path, publisher: str, clock: Clock) -> RawFile:
     """Read a user's own file; its rows are labelled as a file's in every mode.
 
-    Raises:
-        SourceAbsent: there is no such file, or it cannot be read.
-        SourceRejected: it is a pipe or a device, or larger than ``MOST_BYTES``.
+    SourceAbsent if there is no such file, or it cannot be read; SourceRejected if it is a pipe or a
+    device, or larger than ``MOST_BYTES``.
     """
     try:
         facts = path.stat()

@@ -41,11 +41,10 @@ _FITTING_CODE = ("compevo_core/baselines", "compevo_core/data")
 def read_commit(repository: Path = REPOSITORY) -> str:
     """Return the short hash of the checked-out commit, as it was when first asked.
 
-    The code of a process does not change when the checkout moves on under it.
-
-    A ``+`` follows it where tracked files differ from the commit: such a number cannot be
-    reproduced from the hash. Without git, or outside a checkout, it is what the settings say
-    (an image is built with it), else ``unknown``.
+    The code of a process does not change when the checkout moves on under it. A ``+`` follows it
+    where tracked files differ from the commit: such a number cannot be reproduced from the hash.
+    Without git, or outside a checkout, it is what the settings say (an image is built with it),
+    else ``unknown``.
     """
     head = _run_git(repository, "rev-parse", f"--short={_COMMIT_DIGITS}", "HEAD")
     if not head:
@@ -81,9 +80,7 @@ def code_version(*sources: str, data_release: str = "") -> str:
 
     ``sources`` are modules, TOML files and folders of modules below the repository. Data of a
     library with the release ``data_release``, such as public holidays, decide as well.
-
-    Raises:
-        FileNotFoundError: a source does not exist.
+    FileNotFoundError if a source does not exist.
     """
     digest = hashlib.sha256(data_release.encode())
     modules: dict[str, list[Path]] = {}

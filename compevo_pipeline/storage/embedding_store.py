@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import WAIT_SECONDS, file_lock, hash_text, read_json, write_json
+from compevo_core.runtime.files import file_lock, hash_text, read_json, write_json
 
 VECTORS_FILE = "vectors.f32"
 KEYS_FILE = "keys.u64"
@@ -42,11 +42,10 @@ _FOLDER_DIGITS = 16
 class EmbeddingStore:
     """The vectors of one encoder; safe to use from several threads and processes at a time."""
 
-    def __init__(self, root: Path, encoder: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
+    def __init__(self, root: Path, encoder: str) -> None:
         """Use the folder of ``encoder`` below ``root``, which the first write makes."""
         self.encoder = encoder
         self.folder = root / hash_text(encoder)[:_FOLDER_DIGITS]
-        self._wait_seconds = wait_seconds
 
     def __len__(self) -> int:
         """Return the number of vectors."""
@@ -79,14 +78,10 @@ class EmbeddingStore:
         return vectors_ND
 
     def append(self, texts: Sequence[str], vectors: Vectors) -> int:
-        """Add the ``vectors`` (N, D) of N texts that have none yet; on disk when this returns.
+        """Add the ``vectors`` (N, D) of texts that have none yet; return how many were added.
 
-        Returns:
-            How many were added.
-
-        Raises:
-            DataError: shapes disagree, a value is not finite, or D differs from the stored one.
-            StoreBusy: others wrote for too long.
+        They are on disk when this returns. DataError if shapes disagree, a value is not finite, or
+        D differs from the stored one; StoreBusy if others wrote for too long.
         """
         matrix_ND = np.ascontiguousarray(vectors, dtype=np.float32)
         if matrix_ND.ndim != 2 or matrix_ND.shape[0] != len(texts):
@@ -102,7 +97,7 @@ class EmbeddingStore:
         self.folder.mkdir(parents=True, exist_ok=True)
 
         lock = self.folder.with_name(f"{self.folder.name}.lock")
-        with file_lock(lock, exclusive=True, wait_seconds=self._wait_seconds):
+        with file_lock(lock, exclusive=True):
             stored = self._read_dimension()
             if not stored:
                 manifest = {"encoder": self.encoder, "dimensions": dimension}

@@ -30,16 +30,7 @@ import polars as pl
 from compevo_core.data.news import OWN_PUBLISHER, title_key_expr, validate_articles
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import (
-    WAIT_SECONDS,
-    StoreBusy,
-    describe_storage_error,
-    file_lock,
-    hash_text,
-    is_known_of_disk,
-    translate_storage_errors,
-    write_atomically,
-)
+from compevo_core.runtime import files
 
 _RETRY_SECONDS = 0.05
 _OF_STORAGE = (
@@ -68,7 +59,7 @@ def _create(path: Path) -> None:
     try:
         duckdb.connect(path, config=_OPTIONS).close()
     except _OF_STORAGE as error:
-        raise describe_storage_error(error, str(path)) from error
+        raise files.describe_storage_error(error, str(path)) from error
 
 
 # ``incoming`` is the frame of an upsert, with the text of each title's key in ``title_text``.
@@ -192,7 +183,7 @@ class UpsertReport:
 class NewsStore:
     """Articles; safe to use from several threads and processes at a time."""
 
-    def __init__(self, path: Path, *, wait_seconds: float = WAIT_SECONDS) -> None:
+    def __init__(self, path: Path, *, wait_seconds: float = files.WAIT_SECONDS) -> None:
         """Use the DuckDB file at ``path``, which the first write makes."""
         self.path = path
         self._wait_seconds = wait_seconds
@@ -208,10 +199,9 @@ class NewsStore:
     def upsert_articles(self, frame: pl.DataFrame) -> UpsertReport:
         """Add articles; of a stored one the version that was available earlier stays.
 
-        Raises:
-            DataError: the frame breaks ``ARTICLE_SCHEMA`` or its rules, or the file is no database.
-            StorageError: the disk is full or failed; nothing is stored.
-            StoreBusy: the store was not free in time.
+        DataError if the frame breaks ``ARTICLE_SCHEMA`` or its rules, or the file is no database;
+        StorageError if the disk is full or failed; StoreBusy if the store was not free in time.
+        After either nothing is stored.
         """
         articles = validate_articles(frame).sort("available_at", "fetched_at", maintain_order=True)
         earliest = articles.unique("article_id", keep="first", maintain_order=True)
@@ -233,16 +223,15 @@ class NewsStore:
     ) -> pl.DataFrame:
         """Read articles with since <= available_at < until, by availability.
 
-        Raises, as every read here:
-            DataError: nothing was ever stored, or a bound has no time zone.
-            StoreBusy: the store was not free in time.
+        As in every read here, DataError if nothing was ever stored, or a bound has no time zone;
+        StoreBusy if the store was not free in time.
         """
         bounds = {"since": _to_naive_utc(since), "until": _to_naive_utc(until)}
         return _add_zone(self._read(_READ_ARTICLES, bounds))
 
     def hash_content(self, publisher: str = "") -> str:
         """Return a text that changes when an article of the publisher (default: of any) does."""
-        return hash_text(json.dumps(self.hash_months(publisher)))
+        return files.hash_text(json.dumps(self.hash_months(publisher)))
 
     def hash_months(self, publisher: str = "") -> dict[str, str]:
         """Return such a text for each month, like 2026-03, that articles became available in."""
@@ -313,17 +302,17 @@ class NewsStore:
     def _open(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
         lock = self.path.with_name(f"{self.path.name}.lock")
         # Our lock before DuckDB's: parallel runs wait here instead of failing there.
-        with file_lock(lock, exclusive=not read_only, wait_seconds=self._wait_seconds):
+        with files.file_lock(lock, exclusive=not read_only, wait_seconds=self._wait_seconds):
             # A new file gets its name when it is whole: half a header could not be opened again.
             if not read_only and not self.path.exists():
-                with translate_storage_errors():
-                    write_atomically(self.path, _create)
+                with files.translate_storage_errors():
+                    files.write_atomically(self.path, _create)
 
             connection = self._connect(read_only=read_only)
             try:
                 yield connection
             except _OF_STORAGE as error:
-                raise describe_storage_error(error, str(self.path)) from error
+                raise files.describe_storage_error(error, str(self.path)) from error
             finally:
                 # A transaction that was not committed ends with its connection.
                 connection.close()
@@ -337,8 +326,8 @@ class NewsStore:
             except duckdb.Error as error:
                 # DuckDB has one class for a held lock, a damaged file and a full disk, and others
                 # for a log that it cannot replay.
-                if is_known_of_disk(error):
-                    raise describe_storage_error(error, str(self.path)) from error
+                if files.is_known_of_disk(error):
+                    raise files.describe_storage_error(error, str(self.path)) from error
                 if "lock" not in str(error).lower():
                     raise DataError(
                         f"{self.path} cannot be opened ({error}); "
@@ -347,7 +336,7 @@ class NewsStore:
                 if time.monotonic() >= deadline:
                     holder = _HOLDER.search(str(error))
                     named = f" (process {holder['id']}, {holder['program']})" if holder else ""
-                    raise StoreBusy(
+                    raise files.StoreBusy(
                         f"{self.path} is held by another program{named}; close it and retry"
                     ) from error
 

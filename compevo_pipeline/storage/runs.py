@@ -71,8 +71,7 @@ def find_population(layout: Layout, dataset: str, windows: WindowSet) -> Path | 
 def find_current_run(layout: Layout, dataset: str) -> Path:
     """Return the folder of the current run.
 
-    Raises:
-        DataError: no training of the data set has finished.
+    DataError if no training of the data set has finished.
     """
     pointer = _pointer(layout, dataset)
     if not pointer.exists():
@@ -107,9 +106,7 @@ def read_code_version(run: Path) -> str | None:
     """Return by which version of the code a finished run was trained.
 
     None if it was not recorded, as for a run that a command trained, also in place of another.
-
-    Raises:
-        CheckpointMismatch: the model is unfinished or was altered.
+    CheckpointMismatch if the model is unfinished or was altered.
     """
     file = RunFolder(run).code_file
     if not file.is_file():
@@ -171,8 +168,11 @@ def clean(
             entries = [status for _, status in _walk(path)] if path.is_dir() else [path.stat()]
             size = sum(status.st_size for status in entries if S_ISREG(status.st_mode))
             removed.append(Removed(path=path, size=size, reason=reason))
-            if not dry:
-                _remove(path)
+            if not dry and path.is_dir():
+                # Out of sight in one step: half a run folder would pass for an unfinished run.
+                shutil.rmtree(path.rename(path.with_name(f".{path.name}{PART_SUFFIX}")))
+            elif not dry:
+                path.unlink(missing_ok=True)
 
     return removed
 
@@ -215,16 +215,6 @@ def _held(layout: Layout, path: Path) -> Iterator[bool]:
             yield True
     except StoreBusy:
         yield False
-
-
-def _remove(path: Path) -> None:
-    if not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    # Out of sight in one step: half a run folder would pass for an unfinished run.
-    gone = path.with_name(f".{path.name}{PART_SUFFIX}")
-    path.rename(gone)
-    shutil.rmtree(gone)
 
 
 def _last_written(folder: Path) -> float:

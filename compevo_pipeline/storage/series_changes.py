@@ -25,7 +25,7 @@ FAR = 0.02  # relative difference from which on a change counts towards `MOST_CH
 CONFIRMED_AFTER = timedelta(hours=12)
 """How much later a fetch must want the same: a file that is wrong is so for an evening."""
 
-KEY = ("series_id", "variable", "start_utc")
+KEY = ["series_id", "variable", "start_utc"]
 FILE = ["series_id", "source"]
 """Columns by which the rows of one series from one file are judged together."""
 
@@ -94,7 +94,6 @@ def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
     """Return the record of changes of files that change most of the values that they repeat.
 
     A change is one by far, or by the factor or lag of the whole file, however small that is.
-
     ``pairs`` are given rows with the stored ones and ``_outcome``.
     """
     known = pairs.filter(pl.col("value_stored").is_not_null())
@@ -175,6 +174,6 @@ def join_changes(
     """Return the record with new changes; what waited of the given files or rows is replaced."""
     is_waiting = pl.col("kind") == ChangeKind.WAITING.value
     others = known.filter(is_waiting)
-    for keys in (FILE, list(KEY)):
+    for keys in (FILE, KEY):
         others = others.join(given, on=keys, how="anti")
     return pl.concat([known.filter(~is_waiting), others, *changes]).unique(maintain_order=True)

@@ -229,15 +229,12 @@ class SeriesStore:
         that is given again, stored rows that it no longer has go, from its first row on and only
         with a change that it brings.
 
-        With ``replace`` the frame is the whole data set, and stored rows that it lacks go. Where
-        it would change most of what it repeats, or take away most of what is stored, as a file in
+        With ``replace`` the frame is the whole data set, and stored rows that it lacks go. Where it
+        would change most of what it repeats, or take away most of what is stored, as a file in
         another unit or a cut one does, everything stays until a person accepts it; with ``accept``
-        it is applied at once.
-
-        Raises:
-            DataError: the frame breaks ``SERIES_SCHEMA`` or its rules, or the name of the data set
-                cannot name a folder.
-            StoreBusy: another run writes this data set for too long.
+        it is applied at once. DataError if the frame breaks ``SERIES_SCHEMA`` or its rules, or the
+        name of the data set cannot name a folder; StoreBusy if another run writes this data set for
+        too long.
         """
         folder = self._folder(dataset)
 
@@ -282,7 +279,7 @@ class SeriesStore:
             for name in sorted(parts):
                 part, before = parts.pop(name), read(name)
                 if replace:
-                    before = before.join(part, on=list(SERIES_KEY), how="semi")
+                    before = before.join(part, on=SERIES_KEY, how="semi")
                 merged, of_part, changed = _upsert(
                     before, part, earlier, held, keep_values=not replace
                 )
@@ -303,8 +300,7 @@ class SeriesStore:
     def read(self, dataset: str, query: Query | None = None) -> pl.DataFrame:
         """Read a data set sorted by key, or what a query selects, whose files are not verified.
 
-        Raises:
-            DataError: nothing of that name is stored, or a file is not what was written.
+        DataError if nothing of that name is stored, or a file is not what was written.
         """
         folder = self._folder(dataset)
         rows = folder.read(query, is_verified=query is None)
@@ -346,12 +342,9 @@ class SeriesStore:
         """Merge rows into the stored frame by the kind's key, or put them in its place.
 
         Writing a frame twice changes nothing; of two rows with one key the row written last stays,
-        and a value that it changes is recorded.
-        The files that the rows fall into are replaced all at once.
-
-        Raises:
-            DataError: the folder of the stored frame is incomplete, or a file of it damaged.
-            StoreBusy: another process writes the frame for longer than a minute.
+        and a value that it changes is recorded. The files that the rows fall into are replaced all
+        at once. DataError if the folder of the stored frame is incomplete, or a file of it damaged;
+        StoreBusy if another process writes the frame for longer than a minute.
         """
         folder, keys = self._folder(dataset, kind), list(KEYS[kind])
         with folder.locked():
@@ -389,10 +382,8 @@ class SeriesStore:
         """Read all of the stored frame, or what a query selects; None if there is none.
 
         With ``is_verified`` each file is compared with its hash first, which reads it whole.
-
-        Raises:
-            DataError: the folder is incomplete, or a file is not what was written.
-            StorageError: a file is torn.
+        DataError if the folder is incomplete, or a file is not what was written; StorageError if a
+        file is torn.
         """
         return self._folder(dataset, kind).read(query, is_verified=is_verified)
 
@@ -452,7 +443,7 @@ def _find_unaccepted(
     far, gone, rows = [empty_changes()], [empty_changes()], 0
     for stored, given in pairs:
         far.append(find_far(_pair(stored, given, keep_values=False)))
-        lacking = stored.join(given, on=list(SERIES_KEY), how="anti")
+        lacking = stored.join(given, on=SERIES_KEY, how="anti")
         gone.append(list_removals(lacking, ChangeKind.WAITING))
         rows += stored.height
     changes = pl.concat(far)
@@ -464,7 +455,7 @@ def _find_unaccepted(
 
 def _pair(stored: pl.DataFrame, given: pl.DataFrame, *, keep_values: bool) -> pl.DataFrame:
     """Return each given row joined to the stored row of its key, and what becomes of it."""
-    pairs = given.join(stored, on=list(SERIES_KEY), how="left", suffix="_stored")
+    pairs = given.join(stored, on=SERIES_KEY, how="left", suffix="_stored")
     is_equal = pl.all_horizontal(
         pl.col(name).eq_missing(pl.col(f"{name}_stored")) for name in CONTENT
     )
@@ -516,20 +507,16 @@ def _upsert(
     is_reached = pl.col("start_utc") >= pl.col("_first")
     is_newer = pl.col("fetched_at") <= pl.col("_fetched_at")
     lacking = stored.join(files, on=FILE, how="inner").filter(is_reached & is_newer)
-    lacking = lacking.with_columns(fetched_at="_fetched_at").join(
-        given, on=list(SERIES_KEY), how="anti"
-    )
+    lacking = lacking.with_columns(fetched_at="_fetched_at").join(given, on=SERIES_KEY, how="anti")
     wanted = earlier.filter(pl.col("after").is_null())
     corrected = pl.concat([new.select(FILE), wanted.select(FILE)])
     missed = lacking.filter(~is_held).join(corrected, on=FILE, how="semi")
     removals = list_removals(missed, ChangeKind.REMOVED)
     staying = find_waiting(removals, wanted) if keep_values else empty_changes()
-    removed = removals.join(staying, on=list(SERIES_KEY), how="anti")
+    removed = removals.join(staying, on=SERIES_KEY, how="anti")
 
     gone = pl.concat([new.select(SERIES_KEY), removed.select(SERIES_KEY)])
-    merged = pl.concat(
-        [stored.join(gone, on=list(SERIES_KEY), how="anti"), new.select(stored.columns)]
-    )
+    merged = pl.concat([stored.join(gone, on=SERIES_KEY, how="anti"), new.select(stored.columns)])
     counts = Counter(
         rows=given.height,
         **dict(pairs["_outcome"].value_counts().rows()),

@@ -8,7 +8,6 @@ Every alert is in the log. A destination that does not take it is tried again by
 home that cannot be written is a fault to report: the record is then kept in Dagster's.
 """
 
-import hashlib
 import logging
 import subprocess
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from compevo_core.errors import SourceTransient
-from compevo_core.runtime.files import describe_storage_error, file_lock, read_json, write_json
+from compevo_core.runtime import files
 from compevo_pipeline.config.settings import Settings, ensure_dagster_home
 from compevo_pipeline.sources.common.ledger import Entry, EntryState
 
@@ -28,6 +27,7 @@ _ASKED_LATELY = timedelta(days=2)
 _COMMAND = "command:"
 _COMMAND_SECONDS = 30
 _TITLE = "CompEvo"
+_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +41,9 @@ class Alert:
 def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Logger) -> int:
     """Send the alerts that were not sent on this day, and what an earlier call could not send.
 
-    ``day`` is on the market's clock.
-
-    Returns:
-        The number of new alerts.
-
-    Raises:
-        SourceTransient: no destination takes an alert; the next call tries all of them again. If
-            some take it, it tries the others again, and the log names them.
+    Return the number of new ones; ``day`` is on the market's clock. SourceTransient if no
+    destination takes an alert: the next call tries all of them again. If some take it, it tries the
+    others again, and the log names them.
     """
     folder, faults = settings.layout(settings.mode).alerts, list(alerts)
     try:
@@ -57,7 +52,7 @@ def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Lo
         raise
     except OSError as error:
         spare = ensure_dagster_home() / "alerts"
-        disk = Alert(fault="disk", text=f"{folder}: {describe_storage_error(error)}.")
+        disk = Alert(fault="disk", text=f"{folder}: {files.describe_storage_error(error)}.")
         return _send_new(spare, settings, [disk, *faults], day, log)
 
 
@@ -65,9 +60,9 @@ def _send_new(
     folder: Path, settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Logger
 ) -> int:
     count = 0
-    with file_lock(folder / ".lock", exclusive=True):
+    with files.file_lock(folder / ".lock", exclusive=True):
         for alert in alerts:
-            path = folder / f"{day}-{_hash(alert.fault)}.json"
+            path = folder / f"{day}-{files.hash_text(alert.fault)[:_DIGITS]}.json"
             if path.exists():
                 continue
             text = " ".join(alert.text.split())
@@ -75,7 +70,7 @@ def _send_new(
                 half = LONGEST_TEXT // 2
                 text = f"{text[: half - 5]} ... {text[-half:]}"
             log.error(text)
-            write_json(path, {"text": text, "told": []})
+            files.write_json(path, {"text": text, "told": []})
             count += 1
 
         for path in folder.glob("*.json"):
@@ -85,13 +80,14 @@ def _send_new(
         # A destination that took nothing is not tried again now.
         silent: set[int] = set()
         for path in sorted(folder.glob("*.json")) if destinations else ():
-            record = read_json(path, "remove it: the alert is sent again")
+            record = files.read_json(path, "remove it: the alert is sent again")
             for number, destination in enumerate(destinations, start=1):
-                if number in silent or _hash(destination) in record["told"]:
+                name = files.hash_text(destination)[:_DIGITS]
+                if number in silent or name in record["told"]:
                     continue
                 if _send(destination, record["text"]):
-                    record["told"].append(_hash(destination))
-                    write_json(path, record)
+                    record["told"].append(name)
+                    files.write_json(path, record)
                 else:
                     silent.add(number)
     if not silent:
@@ -132,10 +128,6 @@ def find_answering(entries: Iterable[Entry], now: datetime) -> set[str]:
         and entry.tries == 0
         and now - entry.asked_at < _ASKED_LATELY
     }
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _send(destination: str, text: str) -> bool:

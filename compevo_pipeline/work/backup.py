@@ -13,8 +13,7 @@ anything is restored.
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -47,11 +46,8 @@ _UNDER_WAY = "SELECT run_id FROM runs WHERE status IN ('STARTING', 'STARTED', 'C
 def back_up(home: Path, dagster_home: Path, folder: Path, now: datetime) -> int:
     """Copy a deployment's home and Dagster's storage into a new folder; return the number of files.
 
-    The settings in ``dagster_home`` are not copied.
-
-    Raises:
-        ConfigError: the folder exists, or is inside a copied one; a link leads nowhere. StoreBusy:
-        a store was written for too long.
+    The settings in ``dagster_home`` are not copied. ConfigError if the folder exists or is inside a
+    copied one, or a link leads nowhere; StoreBusy if a store was written for too long.
     """
     roots = dict(zip(_PARTS, (home.resolve(), dagster_home.resolve()), strict=True))
     folder = folder.resolve()
@@ -95,12 +91,9 @@ def list_unfinished(folder: Path) -> list[Path]:
 def restore(folder: Path, home: Path, dagster_home: Path) -> int:
     """Restore a copy to where none of its files exists; return the number of files.
 
-    After a kill, restore the same copy again to continue.
-
-    Raises:
-        ConfigError: no copy, or a file of it exists already.
-        DataError: the list is torn or names a file outside the copy or the homes; a file of the
-            copy is missing or is not what was copied.
+    After a kill, restore the same copy again to continue. ConfigError if there is no copy, or a
+    file of it exists already; DataError if the list is torn or names a file outside the copy or the
+    homes, or a file of the copy is missing or not what was copied.
     """
     if not (folder / LIST_FILE).exists():
         raise ConfigError(f"{folder} has no {LIST_FILE}: name a folder of `compevo backup`")
@@ -160,7 +153,11 @@ def _copy_folder(folder: Path, target: Path, root: Path) -> None:
     lock = folder / LOCK_FILE
     is_locked = lock.exists() and _RAW not in folder.parts
     with file_lock(lock, exclusive=False) if is_locked else contextlib.nullcontext():
-        for path in _list_files(folder):
+        entries: list[Path] = []
+        # A running process may remove folders, too.
+        with contextlib.suppress(FileNotFoundError):
+            entries = sorted(folder.iterdir())
+        for path in entries:
             # A data set may have such a name, too, but its folders are deeper.
             depth = len(path.relative_to(root).parts)
             # A file that vanishes meanwhile was temporary. Dagster's settings come with the code.
@@ -174,16 +171,12 @@ def _copy_folder(folder: Path, target: Path, root: Path) -> None:
                 raise ConfigError(f"{path} leads nowhere; mount its disk, or remove the link")
 
 
-def _list_files(folder: Path) -> list[Path]:
-    # A running process may remove folders, too.
-    with contextlib.suppress(FileNotFoundError):
-        return sorted(folder.iterdir())
-    return []
-
-
 def _copy_file(path: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError), _locked(path):
+    # Some files, such as the news database, have a lock next to them.
+    lock = path.with_name(f"{path.name}.lock")
+    held = file_lock(lock, exclusive=False) if lock.exists() else contextlib.nullcontext()
+    with contextlib.suppress(FileNotFoundError), held:
         with path.open("rb") as stream:
             is_database = stream.read(len(_SQLITE)) == _SQLITE
         if not is_database:
@@ -194,11 +187,3 @@ def _copy_file(path: Path, target: Path) -> None:
             closing(sqlite3.connect(target)) as copy,
         ):
             source.backup(copy)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock next to a file, such as the news database, if there is one."""
-    lock = path.with_name(f"{path.name}.lock")
-    with file_lock(lock, exclusive=False) if lock.exists() else contextlib.nullcontext():
-        yield

@@ -78,8 +78,7 @@ def read_news(
 ) -> NewsPool | None:
     """Return a pool of exactly the articles that views name; None without an encoder.
 
-    Raises:
-        DataError: a view names an article that is not stored.
+    DataError if a view names an article that is not stored.
     """
     if not encoder:
         return None

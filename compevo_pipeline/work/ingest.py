@@ -26,18 +26,8 @@ from compevo_pipeline.sources.common.live import name_entry
 from compevo_pipeline.sources.feeds import Feed
 from compevo_pipeline.storage.code_versions import code_version, hash_parts
 from compevo_pipeline.storage.series_changes import describe_waiting
+from compevo_pipeline.work import row_rules
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.row_rules import (
-    FIRST_NEWS,
-    LEVEL_COLUMNS,
-    LEVEL_REACH,
-    is_in_time,
-    quarantine_faults,
-    quarantine_outside,
-    refuse_forecasts,
-    refuse_future,
-    refuse_series,
-)
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +39,9 @@ DATA_VERSION_TAG = "dagster/data_version"
 _VERSION_DIGITS = 32
 _SHOWN_LOST = 5
 _INGEST_CODE = (
-    *("compevo_core/data", "compevo_pipeline/sources", "compevo_pipeline/storage"),
+    "compevo_core/data",
+    "compevo_pipeline/sources",
+    "compevo_pipeline/storage",
     "compevo_pipeline/work/ingest.py",
     "compevo_pipeline/work/row_rules.py",
 )
@@ -185,12 +177,12 @@ def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool
 def hash_stored(deployment: Deployment, dataset: str) -> str:
     """Return the version of the stored data of a data set, or of ``news``; empty without any.
 
-    Raises:
-        StoreBusy: a store was not free in time.
+    StoreBusy if a store was not free in time.
     """
     try:
-        is_dataset = dataset in deployment.registry
-        return hash_series(deployment, dataset) if is_dataset else hash_news(deployment)
+        if dataset in deployment.registry:
+            return hash_series(deployment, dataset)
+        return hash_text(deployment.news_store().hash_content())[:_VERSION_DIGITS]
     except DataError:
         return ""
 
@@ -208,11 +200,9 @@ def ingest_dataset(
     Without ``feeds`` all that exist in the mode. If one fails, the others are still stored.
 
     A feed that the archive lacks is left out with a warning, and so is an optional one that fails.
-    In live mode all feeds are read before the failure of another one is raised.
-
-    Raises:
-        ConfigError: there is no such data set.
-        SourceError: from a feed that is not left out, or if none brings series or articles.
+    In live mode all feeds are read before the failure of another one is raised. ConfigError if
+    there is no such data set; SourceError if a feed fails that is not left out, or none
+    brings series or articles.
     """
     if feeds is None:
         table = deployment.feeds()
@@ -291,10 +281,7 @@ def rebuild(
     """Store the rows of every kept raw file of a data set, or of ``news``, once more.
 
     Stored rows that are newer stay, but damaged files are set aside first. A file that was refused
-    is refused again.
-
-    Raises:
-        SourceError: a user's own file cannot be read.
+    is refused again. SourceError if a user's own file cannot be read.
     """
     for path in find_damaged(deployment, dataset, sets_aside=True):
         log.warning(f"{path} is damaged: it is set aside and made again")
@@ -342,11 +329,6 @@ def hash_series(deployment: Deployment, dataset: str) -> str:
     return hash_text("\n".join(parts))[:_VERSION_DIGITS]
 
 
-def hash_news(deployment: Deployment) -> str:
-    """Return the version of all stored articles."""
-    return hash_text(deployment.news_store().hash_content())[:_VERSION_DIGITS]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
     """Files that can be read with their contents, and the others."""
@@ -377,18 +359,20 @@ class _Ingest:
             losses |= counts
 
             if kind is FrameKind.ARTICLES:
-                in_time = frame.filter(is_in_time(self.now))
+                in_time = frame.filter(row_rules.is_in_time(self.now))
                 frame, losses["mistimed"] = in_time, frame.height - in_time.height
             elif kind is FrameKind.SERIES:
                 rules = self.deployment.registry[self.dataset].rules
-                frame, losses["out of bounds"] = quarantine_outside(frame, rules)
+                frame, losses["out of bounds"] = row_rules.quarantine_outside(frame, rules)
                 if any(rule.is_steady for rule in rules.variables.values()):
                     earlier = self._read_earlier(frame)
-                    frame, losses["stuck or collapsed"] = quarantine_faults(frame, earlier, rules)
-                refuse_series(frame, rules, self.now)
+                    frame, losses["stuck or collapsed"] = row_rules.quarantine_faults(
+                        frame, earlier, rules
+                    )
+                row_rules.refuse_series(frame, rules, self.now)
             elif not (kind is FrameKind.STEP_COVARIATES and self.feed.replaces):
                 # A user's own plan or calendar may reach as far ahead as it likes.
-                refuse_future(frame, self.now)
+                row_rules.refuse_future(frame, self.now)
             frames[kind] = frame
 
         self._refuse_far(frames, frames)
@@ -445,7 +429,9 @@ class _Ingest:
         if not frame.height:
             return frame
         first, last = frame["start_utc"].min(), frame["start_utc"].max()
-        is_near = pl.col("start_utc").is_between(pl.lit(first) - LEVEL_REACH, pl.lit(last))
+        is_near = pl.col("start_utc").is_between(
+            pl.lit(first) - row_rules.LEVEL_REACH, pl.lit(last)
+        )
         with contextlib.suppress(DataError):  # no series is stored yet
             return self.deployment.series_store().read(
                 self.dataset, lambda rows: rows.filter(is_near)
@@ -460,7 +446,7 @@ class _Ingest:
         for kind in {FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES} & frames.keys():
             frame, declared = frames[kind], self.deployment.registry[dataset]
             since = frame.select(pl.col("start_utc").min()).item()
-            is_near = pl.col("start_utc") >= (since or FIRST_NEWS) - LEVEL_REACH
+            is_near = pl.col("start_utc") >= (since or row_rules.FIRST_NEWS) - row_rules.LEVEL_REACH
 
             def near(rows: pl.LazyFrame, is_near: pl.Expr = is_near) -> pl.LazyFrame:
                 return rows.filter(is_near)
@@ -481,8 +467,10 @@ class _Ingest:
                 ]
 
             empty = frame.clear().with_columns(pl.lit("").alias("name"))
-            known = [part.select(LEVEL_COLUMNS) for part in [empty, *parts] if part is not None]
-            refuse_forecasts(frame, declared.rules, pl.concat(known).drop_nulls("value"))
+            known = [
+                part.select(row_rules.LEVEL_COLUMNS) for part in [empty, *parts] if part is not None
+            ]
+            row_rules.refuse_forecasts(frame, declared.rules, pl.concat(known).drop_nulls("value"))
 
     def _store_frame(self, kind: FrameKind, frame: pl.DataFrame) -> dict[str, int]:
         deployment, replaces = self.deployment, self.feed.replaces

@@ -46,8 +46,7 @@ class MethodPlan:
 def choose_name(dataset: str, method: str | None, preset: str | None) -> str:
     """Return the intended method: presets and built-in data sets mean a population.
 
-    Raises:
-        ConfigError: a preset for a method that has none.
+    ConfigError if a preset is given for a method that has none.
     """
     if method is None:
         return POPULATION if preset or dataset in DATASETS else AUTO
@@ -72,8 +71,7 @@ def plan_preset(config: RunConfig, dataset: str, preset: str = "") -> MethodPlan
 def configure_chosen(method: str, changes: Mapping[str, Any]) -> RunConfig:
     """Return the settings of a method, or of the simplest one if validation is to choose.
 
-    Raises:
-        ConfigError: no such method, or a setting that it does not have.
+    ConfigError if there is no such method, or it has no such setting.
     """
     name = "persistence" if method in (AUTO, MIXTURE) else method
     return configure_method(name).with_overrides(changes)
@@ -92,11 +90,8 @@ def plan_method(
     """Return what to train for a method without a language model, or for the best one.
 
     ``method`` is a name or ``auto``; ``changes`` are settings by dotted name; the training finds
-    the fits of the choice in ``fits``.
-
-    Raises:
-        ConfigError: no such method, or a setting that it does not have.
-        DataError: validation has no window to choose on.
+    the fits of the choice in ``fits``. ConfigError if there is no such method, or it has no such
+    setting; DataError if validation has no window to choose on.
     """
     # A misspelt setting is refused before all candidates are fitted, which takes minutes.
     config = configure_chosen(method, changes)

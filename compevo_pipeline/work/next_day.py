@@ -16,20 +16,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from compevo_core.data import build
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.build import (
-    BuiltViews,
-    build_views,
-    build_windows,
-    describe_new,
-    find_common_end,
-    find_next_origin,
-    grid_chosen,
-    select_learnt,
-    select_live,
-    select_newest,
-    select_series,
-)
 from compevo_core.data.content import describe_new_faults
 from compevo_core.data.context import OWN, NewestKnown, find_newest_known, find_oldest_needed
 from compevo_core.data.cutting import GriddedSeries, locate_origin
@@ -44,21 +32,10 @@ from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError, ConfigError, DataError
 from compevo_core.evaluation.issued_scores import repeat_known
+from compevo_core.forecast import issued
 from compevo_core.forecast.daily_state import Snapshots
 from compevo_core.forecast.explain import BAND_80, describe_outside, select_band
 from compevo_core.forecast.forecaster import CompEvoForecaster
-from compevo_core.forecast.issued import (
-    METHOD,
-    IssuedForecast,
-    find_issued,
-    finish_killed,
-    hash_views,
-    is_issued,
-    issue_forecast,
-    list_news_changes,
-    read_issued,
-    write_issued,
-)
 from compevo_core.runtime.usage import OnStep
 from compevo_core.training.artifact import read_scaler
 from compevo_core.training.run_folder import RunFolder
@@ -142,8 +119,7 @@ class Origin:
     def of(cls, spec: DatasetSpec, day: date, known_to: KnownTo | None) -> "Origin":
         """Return a day on the market's clock.
 
-        Raises:
-            ConfigError: the data set's views know no such instant, or begin at other times.
+        ConfigError if the data set's views know no such instant, or begin at other times.
         """
         # Steps before the origin that are not measured yet at the issue time.
         unknown = max(spec.unknown_steps)
@@ -167,7 +143,7 @@ class Origin:
 
     def is_issued_in(self, folder: Path) -> bool:
         """Whether the forecast is among a data set's issued ones."""
-        return is_issued(find_issued(folder, self.origin_utc, self.until))
+        return issued.is_issued(issued.find_issued(folder, self.origin_utc, self.until))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +165,7 @@ class StoredFrames:
     def read(cls, deployment: Deployment, spec: DatasetSpec, *, reads_news: bool) -> "StoredFrames":
         """Read the stores.
 
-        Raises:
-            DataError: there is no series.
-            StoreBusy: another program holds the news.
+        DataError if there is no series; StoreBusy if another program holds the news.
         """
         # Nothing too old for all views that are made below: neither news nor values by step.
         first = _find_first_later(spec)
@@ -228,9 +202,9 @@ class StoredFrames:
         names = ("covariates", "articles", "published", "step_covariates")
         return {name: getattr(self, name) for name in names}
 
-    def build_views(self, origin: Origin) -> BuiltViews:
+    def build_views(self, origin: Origin) -> build.BuiltViews:
         """Make the views of a day."""
-        return build_views(
+        return build.build_views(
             self.spec,
             self.series,
             **self._beside_series,
@@ -255,14 +229,16 @@ class StoredFrames:
                 and (first is None or window.view.origin_utc >= first)
             ]
             return WindowSet(later, dataset=stored.dataset)
-        return build_windows(self.spec, self.series, **self._beside_series, first_origin=first)
+        return build.build_windows(
+            self.spec, self.series, **self._beside_series, first_origin=first
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayInputs:
     """Views of a day, and what is wrong with them."""
 
-    built: BuiltViews
+    built: build.BuiltViews
     newest: NewestKnown | None  # the newest inputs they know; None if no series has a view
     missing: tuple[str, ...]  # reasons why no forecast can be made
     warnings: tuple[str, ...]  # what a reader of the forecast should know
@@ -368,7 +344,7 @@ def _find_first_later(spec: DatasetSpec) -> datetime | None:
 class DayForecast:
     """The forecast of a day, as it was issued."""
 
-    forecast: IssuedForecast
+    forecast: issued.IssuedForecast
     folder: Path  # where it is stored
     is_new: bool  # whether it was issued just now
     # What a reader should know: old news, or that the stored data or the current model have changed
@@ -397,11 +373,9 @@ def forecast_day(
     it is the earlier instant that the data set's views know. With ``supersede`` a day that was
     issued before is issued again; the older record stays.
 
-    Raises:
-        ConfigError: there is no such data set, or its views know no such instant.
-        DataError: an input is missing or stale, no run has finished, or the forecast is far from
-            all that is known of the series.
-        CheckpointMismatch: the issued forecast was altered since.
+    ConfigError if there is no such data set, or its views know no such instant; DataError if an
+    input is missing or stale, no run has finished, or the forecast is far from all that is known of
+    the series; CheckpointMismatch if the issued forecast was altered since.
     """
     spec = find_daily_spec(deployment, dataset)
     of_start: list[str] = []
@@ -411,7 +385,7 @@ def forecast_day(
         day = find_next_day(deployment, spec, known_to, series)
         of_start.extend([ended] if ended else [])
         start = Origin.of(spec, day, known_to).origin_utc
-        known = find_common_end(spec, series) - start
+        known = build.find_common_end(spec, series) - start
         if spec.name not in DATASETS and spec.align_to_market_day and 2 * known >= DAY:
             of_start.append(
                 f"{known / timedelta(hours=1):g} hours of this forecast are in the file, as "
@@ -419,13 +393,13 @@ def forecast_day(
             )
     origin = Origin.of(spec, day, known_to)
     day = origin.day
-    folder = find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
+    folder = issued.find_issued(deployment.layout.issued(dataset), origin.origin_utc, origin.until)
 
-    if not is_issued(folder):
-        finish_killed(folder.parents[1])
-    was_issued = is_issued(folder)
+    if not issued.is_issued(folder):
+        issued.finish_killed(folder.parents[1])
+    was_issued = issued.is_issued(folder)
     if was_issued and not supersede:
-        forecast = read_issued(folder)
+        forecast = issued.read_issued(folder)
         notes = _compare_with_stored(deployment, spec, origin, forecast, run)
         result = DayForecast(forecast=forecast, folder=folder, is_new=False, notes=notes)
         issued_at = forecast.facts["issued_at"]
@@ -447,15 +421,14 @@ def find_next_day(
 ) -> date:
     """Return the newest day, on the market's clock, for which every series can be forecast.
 
-    If days have several origins it is the newest of them, with its time.
-
-    If models correct a published forecast it is the newest of the last ``LATEST_DAYS`` with a
-    publication for the whole day; without any, the newest by the series, whose forecast then
-    reports what is missing. ``series``, if given, are the stored ones that continue.
+    If days have several origins it is the newest of them, with its time. If models correct a
+    published forecast it is the newest of the last ``LATEST_DAYS`` with a publication for the whole
+    day; without any, the newest by the series, whose forecast then reports what is missing.
+    ``series``, if given, are the stored ones that continue.
     """
     if series is None:
         series, _ = read_live_series(deployment, spec)
-    start = spec.to_market(find_next_origin(spec, series))
+    start = spec.to_market(build.find_next_origin(spec, series))
     newest = start if spec.has_origins_within_days else start.date()
     if not spec.published_evidence:
         return newest
@@ -463,7 +436,7 @@ def find_next_day(
     published = deployment.series_store().read_frame(spec.name, FrameKind.PUBLISHED)
     for back in range(LATEST_DAYS):
         origin = Origin.of(spec, newest - timedelta(days=back), known_to)
-        built = build_views(
+        built = build.build_views(
             spec,
             series,
             published=published,
@@ -481,7 +454,7 @@ def read_live_series(deployment: Deployment, spec: DatasetSpec) -> tuple[pl.Data
     A publisher's series that ends is a fault; in a user's file a shop may have closed.
     """
     series = deployment.series_store().read(spec.name)
-    return (series, "") if spec.name in DATASETS else select_live(spec, series)
+    return (series, "") if spec.name in DATASETS else build.select_live(spec, series)
 
 
 def choose_dataset(deployment: Deployment) -> str:
@@ -503,8 +476,7 @@ def choose_dataset(deployment: Deployment) -> str:
 def find_daily_spec(deployment: Deployment, dataset: str) -> DatasetSpec:
     """Return the declaration of a data set whose windows start with a day.
 
-    Raises:
-        ConfigError: there is no such data set.
+    ConfigError if there is no such data set.
     """
     registry = deployment.registry
     spec = registry[dataset].spec
@@ -532,7 +504,7 @@ def _issue(
     rule = find_news_rule(deployment, spec.name, news_rule, run)  # checks the model's files first
     stored = StoredFrames.read(deployment, spec, reads_news=rule is not None)
     run = run or find_current_run(deployment.layout, spec.name)
-    rows, others = select_learnt(spec, stored.series, read_scaler(run).mean)
+    rows, others = build.select_learnt(spec, stored.series, read_scaler(run).mean)
     learnt = replace(stored, series=rows)
     inputs = check_inputs(learnt, origin, rule)
     if inputs.missing or inputs.newest is None:
@@ -551,7 +523,7 @@ def _issue(
         rows, unknown = stored.series, dict(built.left_out)
         day_views = (*day_views, *built.views)
         forecaster.takes_new = True
-    series = grid_chosen(spec, rows)
+    series = build.grid_chosen(spec, rows)
 
     before = rows.filter(pl.col("start_utc") < origin.until)
     data = None
@@ -559,7 +531,7 @@ def _issue(
         known = before.drop_nulls("value")["start_utc"]
         span = {"first": known.min(), "last": known.max(), "fitted_until": _find_fitted_until(spec)}
         data = {name: str(at) for name, at in span.items()}
-    forecast = issue_forecast(
+    forecast = issued.issue_forecast(
         forecaster,
         day_views,
         news=news,
@@ -574,12 +546,12 @@ def _issue(
     )
     rules = deployment.registry[spec.name].rules
     refuse_implausible(forecast, day_views, series, rules)
-    folder = write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
+    folder = issued.write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
     new = [view.entity for view in day_views if view.entity in others]
     notes = (*inputs.warnings, *notes)
     notes += tuple(f"no forecast of {entity}: {reason}" for entity, reason in unknown.items())
     if new:
-        notes += (f"{describe_new(new)}, once a whole window of theirs is in train",)
+        notes += (f"{build.describe_new(new)}, once a whole window of theirs is in train",)
     if origin.origin_utc < _find_fitted_until(spec):
         notes += (
             f"the model was fitted and chosen on values after {origin.day}, so its error there "
@@ -588,16 +560,18 @@ def _issue(
     if is_own:
         # Notes on the days before are not repeated.
         since = origin.until - max(DAY, spec.step)
-        for entity, part in select_newest(select_series(spec, before)[0]):
+        for entity, part in build.select_newest(build.select_series(spec, before)[0]):
             notes += tuple(describe_new_faults(entity, part, spec.step, since))
         notes += tuple(_describe_unknown_ahead(day_views))
         if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
             notes += (describe_missing(without, len(forecaster.past_errors)),)
-        points = {entity: forecast.select_points(entity)[METHOD] for entity in forecast.entities}
+        points = {
+            entity: forecast.select_points(entity)[issued.METHOD] for entity in forecast.entities
+        }
         bands = {entity: select_band(forecast, entity, BAND_80) for entity in points}
         notes += tuple(describe_outside(points, {e: band for e, band in bands.items() if band}))
     # The record that is kept: if two runs issue at once, the first one's.
-    return DayForecast(forecast=read_issued(folder), folder=folder, is_new=True, notes=notes)
+    return DayForecast(forecast=issued.read_issued(folder), folder=folder, is_new=True, notes=notes)
 
 
 def _explain_missing(
@@ -605,7 +579,7 @@ def _explain_missing(
 ) -> MissingInputError:
     """Return the error for a day that cannot be forecast: what is missing, and what to do."""
     # A declared file that ends with a day of its own clock may end before our day begins.
-    gap, because = origin.origin_utc - find_common_end(spec, series), ""
+    gap, because = origin.origin_utc - build.find_common_end(spec, series), ""
     is_own = spec.name not in DATASETS and spec.align_to_market_day
     if is_own and timedelta(0) < gap < DAY / 2:
         because = (
@@ -638,11 +612,11 @@ def _find_fitted_until(spec: DatasetSpec) -> datetime:
     return max(ends, default=datetime.min.replace(tzinfo=UTC))
 
 
-def _describe_news(forecast: IssuedForecast) -> Iterator[str]:
+def _describe_news(forecast: issued.IssuedForecast) -> Iterator[str]:
     """Say which series news moves far from the same forecast without news."""
     changes = {
         entity: f"{entity} by {change:+.1%}"
-        for entity, change in list_news_changes(forecast).items()
+        for entity, change in issued.list_news_changes(forecast).items()
         if abs(change) > LEAST_NEWS_CHANGE
     }
     if changes:
@@ -723,7 +697,7 @@ def renew_state(
 
 
 def refuse_implausible(
-    forecast: IssuedForecast,
+    forecast: issued.IssuedForecast,
     views: Sequence[WindowView],
     series: Mapping[str, GriddedSeries],
     rules: Rules,
@@ -736,7 +710,7 @@ def refuse_implausible(
     finite = forecast.rows.group_by("entity").agg(pl.col("value").is_finite().all())
     is_finite = dict(finite.iter_rows())
     for view in views:
-        values_H = forecast.select_points(view.entity)[METHOD]
+        values_H = forecast.select_points(view.entity)[issued.METHOD]
         grid = series[view.series_id]
         known_end = locate_origin(grid, view.origin_utc) - view.unknown_steps
         week = count_week(view)
@@ -787,7 +761,7 @@ def _compare_with_stored(
     deployment: Deployment,
     spec: DatasetSpec,
     origin: Origin,
-    forecast: IssuedForecast,
+    forecast: issued.IssuedForecast,
     run: Path | None,
 ) -> tuple[str, ...]:
     """Return what would be different today; the record stays as it is."""
@@ -796,7 +770,7 @@ def _compare_with_stored(
     try:
         frames = StoredFrames.read(deployment, spec, reads_news=had_news)
         views = frames.build_views(origin).views
-        revised = not views or hash_views(views) != forecast.facts["views_hash"]
+        revised = not views or issued.hash_views(views) != forecast.facts["views_hash"]
     except CompEvoError as error:
         notes.append(f"its inputs are no longer stored: {error}")
     else:

@@ -78,14 +78,9 @@ def publish_site(deployment: Deployment, folder: Path) -> dict[str, Chain]:
     """Write the sealed forecasts of a mode, their chains and scores and a page as a static site.
 
     A site that was published before is continued: its chains must be the beginnings of today's. A
-    data set whose declaration was removed has no new scores by step.
-
-    Returns:
-        The chain of each data set.
-
-    Raises:
-        DataError: no forecast was issued, or the series of one are not stored.
-        CheckpointMismatch: a record was altered, or the site holds other ones.
+    data set whose declaration was removed has no new scores by step. The chains are returned, by
+    data set. DataError if no forecast was issued, or the series of one are not stored;
+    CheckpointMismatch if a record was altered, or the site holds other ones.
     """
     from compevo_core.report.forecast_page import render_forecasts
 

@@ -51,9 +51,8 @@ FIRST_NEWS = datetime(1990, 1, 1, tzinfo=UTC)
 def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
     """Refuse rows that break the rules of their data set.
 
-    Raises:
-        SchemaDrift: a stamp off the grid or in the future, another unit, or a value out of bounds;
-            names the file and the first such row.
+    SchemaDrift if a stamp is off the grid or in the future, a unit is not the declared one, or a
+    value is out of bounds: it names the file and the first such row.
     """
     held = frame.filter(pl.col("value").is_not_null())
 
@@ -168,10 +167,8 @@ def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) ->
     zero it is the mean: at night they are zero. Temperatures have only bounds.
 
     ``recent`` has ``LEVEL_COLUMNS``: the target as measured, covariates as forecast before.
-
-    Raises:
-        SchemaDrift: a value that is not finite or out of bounds, quantiles in another order, or a
-            file whose level is far off; names the file and the first such row.
+    SchemaDrift if a value is not finite or out of bounds, quantiles are in another order, or the
+    level of a file is far off: it names the file and the first such row.
     """
     is_target = "quantile" in frame.columns
     rows = frame.with_columns(pl.lit(PUBLISHED).alias("name")) if is_target else frame
@@ -221,8 +218,7 @@ def refuse_forecasts(frame: pl.DataFrame, rules: Rules, recent: pl.DataFrame) ->
 def refuse_future(frame: pl.DataFrame, now: datetime) -> None:
     """Refuse covariates and published forecasts that are further ahead than any publisher's.
 
-    Raises:
-        SchemaDrift: names the file and the first such row.
+    SchemaDrift names the file and the first such row.
     """
     for column, dtype in frame.schema.items():
         if dtype == UTC_US:

@@ -245,11 +245,9 @@ def backfill(
     """Fetch and store what is missing of a span, oldest month first; return counts by feed.
 
     ``feeds`` are as ``choose_feeds`` gives them; without ``until`` the span ends now. ``counts`` is
-    filled month by month, so that it is known what was stored before a failure.
-
-    Raises:
-        ConfigError: not live mode, or an empty span.
-        SourceError: a feed failed; the months before it are stored.
+    filled month by month, so that it is known what was stored before a failure. ConfigError if
+    the mode is not live or the span empty; SourceError if a feed failed: the months before it are
+    stored.
     """
     if deployment.data_mode is not Mode.LIVE:
         raise ConfigError(
@@ -274,8 +272,7 @@ def backfill(
 def choose_feeds(feeds: FeedTable, dataset: str, names: Sequence[str] | None) -> list[Feed]:
     """Return the feeds of a data set that have an endpoint, or the named ones among them.
 
-    Raises:
-        ConfigError: an unknown data set or feed, or none with an endpoint.
+    ConfigError if a data set or feed is unknown, or none has an endpoint.
     """
     if dataset not in feeds:
         raise ConfigError(f"no sources of {dataset!r}; known: {', '.join(feeds)}")
@@ -292,18 +289,13 @@ def choose_feeds(feeds: FeedTable, dataset: str, names: Sequence[str] | None) ->
 
 def list_parts(feeds: Sequence[Feed], since: datetime, until: datetime) -> list[BackfillPart]:
     """Return the months of a span for each feed; one part for a feed with a single request."""
-    months = list(_list_months(since, until))
+    months, start = [], since
+    while start < until:
+        month = start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        months.append((start, min(shift(month, 1, MONTH), until)))
+        start = months[-1][1]
     return [
         BackfillPart(feed, start, end)
         for feed in feeds
         for start, end in ([(since, until)] if feed.is_whole and months else months)
     ]
-
-
-def _list_months(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
-    start = since
-    while start < until:
-        month = start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-        end = min(shift(month, 1, MONTH), until)
-        yield start, end
-        start = end

@@ -33,11 +33,9 @@ _FIRST_MONTH = "1970-01"  # of what belongs to no month
 def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin") -> WindowSet:
     """Build the windows of a data set from stored data.
 
-    Stored windows of months before the first that changed are taken over.
-
-    Raises:
-        ConfigError: there is no such data set, or another cutoff than "origin" and "horizon-end".
-        DataError: nothing of the data set is stored, or it is too short.
+    Stored windows of months before the first that changed are taken over. ConfigError if there is
+    no such data set, or another cutoff than "origin" and "horizon-end"; DataError if nothing of the
+    data set is stored, or it is too short.
     """
     if news_cutoff not in ("origin", "horizon-end"):
         raise ConfigError(
@@ -77,8 +75,7 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
 def read_windows(layout: Layout, dataset: str) -> WindowSet:
     """Read the windows of a data set as they were cut last.
 
-    Raises:
-        DataError: none were cut yet, or they cannot be read.
+    DataError if none were cut yet, or they cannot be read.
     """
     folder = layout.windows(dataset)
     if not folder.exists():
@@ -196,11 +193,7 @@ def are_current(
 
 
 def find_current_windows(
-    deployment: Deployment,
-    dataset: str,
-    since: datetime | None = None,
-    *,
-    counts_news: bool = True,
+    deployment: Deployment, dataset: str, since: datetime | None = None, *, counts_news: bool = True
 ) -> WindowSet | None:
     """Return the stored windows since an origin if they are :func:`are_current`, or None."""
     is_current = are_current(deployment, dataset, counts_news=counts_news)

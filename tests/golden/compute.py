@@ -39,6 +39,7 @@ from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_pipeline.cli.main import app
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.feeds import default_feeds
+from compevo_pipeline.storage.code_versions import read_commit
 from tests.support import population as small
 from tests.support import report_samples as invented
 from tests.support import window_samples as frames
@@ -351,7 +352,9 @@ def visible(page: str) -> str:
     near = [now + timedelta(days=shift) for shift in (-1, 0, 1)]
     names = {form.format(day) for day in near for form in ("{:%d %b %Y}", "{:%Y-%m-%d}")}
     shown = re.sub(r"(?s)<(style|script|head)\b.*?</\1>|<!--.*?-->|<[^>]*>", " ", page)
-    return MOMENT.sub(lambda m: " " if m[1] in names else m[0], html.unescape(shown))
+    # A commit may read as a number, such as 51474210e952.
+    shown = html.unescape(shown).replace(read_commit().rstrip("+"), " ")
+    return MOMENT.sub(lambda m: " " if m[1] in names else m[0], shown)
 
 
 def numbers(text: str) -> list[str]:

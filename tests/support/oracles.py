@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from compevo_core.data.view import DEFAULT_STEPS
-from compevo_core.paper.networks import architectures
-from compevo_core.paper.networks.architectures import TIME_FEATURES, Network, NetworkInputs
-from compevo_core.paper.networks.forecaster import forecast_scaled
+from compevo_core.paper import networks
+from compevo_core.paper.networks import TIME_FEATURES, Network, NetworkInputs, forecast_scaled
 from tests.support.tiny_backbone import build_backbone
 
 RECORDED = Path(__file__).parents[1] / "core" / "paper" / "networks" / "oracle_forecasts.json"
@@ -64,7 +63,7 @@ def fill_weights(network):
             # Norms and scales stay near one, biases near zero.
             weight.copy_(0.1 * drawn + float(name.endswith(("weight", "scale"))))
 
-    if isinstance(network, architectures.FEDformer):
+    if isinstance(network, networks.FEDformer):
         # The published code shares the mix of its encoder layers; that of the attention is divided
         # by so much that no forecast would show it.
         shared, other = (layer.block.mix for layer in network.encoder)
@@ -74,16 +73,14 @@ def fill_weights(network):
 
 
 CASES = {
-    "dlinear": Case(NEURALFORECAST, architectures.DLinear),
-    "itransformer": Case(NEURALFORECAST, architectures.ITransformer),
-    "fedformer": Case(NEURALFORECAST, architectures.FEDformer),
-    "film": Case(
-        TIME_SERIES_LIBRARY, lambda: architectures.FiLM(coefficients=256), normalises=True
-    ),
-    "pyraformer": Case(TIME_SERIES_LIBRARY, architectures.Pyraformer),
+    "dlinear": Case(NEURALFORECAST, networks.DLinear),
+    "itransformer": Case(NEURALFORECAST, networks.ITransformer),
+    "fedformer": Case(NEURALFORECAST, networks.FEDformer),
+    "film": Case(TIME_SERIES_LIBRARY, lambda: networks.FiLM(coefficients=256), normalises=True),
+    "pyraformer": Case(TIME_SERIES_LIBRARY, networks.Pyraformer),
     "gpt4ts": Case(
         ONE_FITS_ALL,
-        lambda: architectures.GPT4TS(build_backbone().decoder, layers=1),
+        lambda: networks.GPT4TS(build_backbone().decoder, layers=1),
         normalises=True,
     ),
 }

@@ -19,16 +19,7 @@ from compevo_core.paper.context_is_key import BOTH, NUMBERS, READER, SOURCES
 from compevo_core.paper.declared import read_declared
 from compevo_core.paper.news_audit import ALL, ANY, DECLARED, MOST, MOVED, REST
 from compevo_core.paper.planted_news import AFTER_TRAINING, BEST_AGENT, EVOLVED, MEAN, PRIOR, SUM
-from compevo_core.paper.report.figures import (
-    HALF,
-    THIRD,
-    Line,
-    Picture,
-    Plot,
-    Style,
-    add_legend,
-    plot_lines,
-)
+from compevo_core.paper.report import figures
 from compevo_core.paper.report.inputs import (
     TrainingRun,
     find_side,
@@ -164,7 +155,7 @@ def find_audit(run: TrainingRun, rows: Sequence[Row]) -> list[Row]:
     return max(group_rows(of_model, *_AUDITED), key=lambda scope: scope[0]["n_windows"], default=[])
 
 
-def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
+def plot_news_errors(rows: Sequence[Row]) -> figures.Plot | None:
     """Plot errors by what is read, where news moves forecasts most; None if it moves none."""
     groups = _group_rows(rows)
     if (MOVED, MOST) not in groups:
@@ -177,7 +168,10 @@ def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
     }
     texts = [f"{name} {' and '.join(map(format_number, both))}" for name, both in errors.items()]
     alt = f"Bars of the MAE where news moves the forecast most, and elsewhere: {join_items(texts)}."
-    look: Style = {"title": f"MAE on test windows, {own_errors[0]['unit']}", "is_counted": False}
+    look: figures.Style = {
+        "title": f"MAE on test windows, {own_errors[0]['unit']}",
+        "is_counted": False,
+    }
 
     def add_bars(axis: Axes) -> None:
         for place, (label, colour) in enumerate(_BARS.values()):
@@ -187,9 +181,9 @@ def plot_news_errors(rows: Sequence[Row]) -> Plot | None:
         axis.set_xticks([1, 5], [f"moved most by news: {most}", f"others: {rest}"])
         axis.grid(visible=False, axis="x")
         axis.margins(y=0.1)
-        add_legend(axis)
+        figures.add_legend(axis)
 
-    return plot_lines([], alt, size=THIRD, finish=add_bars, **look)
+    return figures.plot_lines([], alt, size=figures.THIRD, finish=add_bars, **look)
 
 
 def list_read_topics(rows: Sequence[Row], agent: int) -> str:
@@ -213,7 +207,7 @@ CONTEXT_TITLES = {
     READER: "ours, written by {model}",
     BOTH: "ours, half only numbers, half {model}",
 }
-_STYLES: dict[str, Style] = {
+_STYLES: dict[str, figures.Style] = {
     "seed-logics": {"color": GOLD},
     EVOLVED: {"color": ACCENT, "linewidth": 2.4},
     "oracle-logics": {"color": GREEN, "linestyle": (0, (4, 2))},
@@ -608,13 +602,13 @@ def format_context(rows: Sequence[Row]) -> str:
     return Table(header=header, rows=[cells for _, cells in lines]).to_markdown()
 
 
-def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
+def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> figures.Picture:
     """Return the slope by effect for each arm, and the topics named by rewriting."""
     dataset, world = rows[0]["dataset"], rows[0]["world"]
     caption = f"{dataset.capitalize()}, {_WORLD_TITLES[world]}: worlds with planted news"
     effects = sorted({row["effect"] for row in rows if row["effect"]})
     dose = [
-        Line(
+        figures.Line(
             effects,
             [_mean(_pick(rows, effect=effect, arm=arm), "slope") for effect in effects],
             {"label": ARM_TITLES[arm], "marker": "o", "markersize": 3.5} | style,
@@ -627,7 +621,7 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
     colours = (MUTED, GOLD, GREEN, ACCENT, PURPLE)
 
     named = [
-        Line(
+        figures.Line(
             numbers,
             [_mean(_pick(of_dataset, effect=effect, rewriting=n), key) for n in numbers],
             {"label": f"{key}, effect {effect:g}", "color": colour} | style,
@@ -637,27 +631,27 @@ def show_control(rows: Sequence[Row], rounds: Sequence[Row]) -> Picture:
     ]
 
     plots = [
-        plot_lines(
+        figures.plot_lines(
             dose,
             "Slope of the forecast on the planted effect by size of the effect, a line per arm.",
-            size=HALF,
+            size=figures.HALF,
             title="How much of the effect is read",
             x_label="effect, standard deviations",
             y_label="slope",
             is_counted=False,
             legend_columns=2,
         ),
-        plot_lines(
+        figures.plot_lines(
             named,
             "Precision and recall of the acting topics in the logics, by rewriting.",
-            size=HALF,
+            size=figures.HALF,
             title="Which topics the logics name",
             x_label="rewriting",
             y_label="mean over agents and seeds",
             legend_columns=2,
         ),
     ]
-    return Picture(plots, caption=caption)
+    return figures.Picture(plots, caption=caption)
 
 
 def _mean(rows: Sequence[Row], key: str) -> float | None:

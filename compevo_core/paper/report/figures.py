@@ -59,7 +59,6 @@ THEME: Any = {
 HALF = (5.0, 3.1)
 THIRD = (3.6, 2.8)
 
-
 _AGENT_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.2)), (0, (6, 2, 1, 2)))
 
 #: Options of matplotlib by name.

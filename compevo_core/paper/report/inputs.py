@@ -621,11 +621,7 @@ class ReportInputs:
 
 
 def read_inputs(
-    results: Path,
-    run_folders: Sequence[Path],
-    *,
-    mode: str,
-    generated_at: datetime,
+    results: Path, run_folders: Sequence[Path], *, mode: str, generated_at: datetime
 ) -> ReportInputs:
     """Read a folder of CSV files, as ``KINDS`` and result rows know them, and run folders.
 

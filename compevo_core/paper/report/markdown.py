@@ -16,6 +16,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from compevo_core.errors import CompEvoError, DataError
+from compevo_core.paper.report import paper_tables, result_tables
 from compevo_core.paper.report.evidence_tables import (
     format_context,
     format_control,
@@ -23,19 +24,6 @@ from compevo_core.paper.report.evidence_tables import (
     format_worth,
 )
 from compevo_core.paper.report.inputs import ReportInputs, list_scopes, read_inputs, select_pooled
-from compevo_core.paper.report.paper_tables import (
-    format_all_paper_tables,
-    format_paper_sets,
-    format_short_sets,
-)
-from compevo_core.paper.report.result_tables import (
-    agent_table,
-    headline_table,
-    list_variant_tables,
-    quantile_table,
-    short_table,
-    summarize_scope,
-)
 from compevo_core.report.tables import Table
 from compevo_core.runtime.files import write_text
 
@@ -74,22 +62,22 @@ def format_results(inputs: ReportInputs, *, is_compact: bool = False) -> str:
     # Each table is followed by its own summary: a reader must not have to search for the verdict.
     parts: list[str] = [READING] if is_compact else []
     for dataset, subset in list_scopes(select_pooled(inputs.rows)):
-        parts.append(show(headline_table(inputs.rows, dataset, subset)))
+        parts.append(show(result_tables.headline_table(inputs.rows, dataset, subset)))
         # In one line: a table of single agents would bury the methods table.
-        if (agents := agent_table(inputs.rows, dataset, subset)) is not None:
+        if (agents := result_tables.agent_table(inputs.rows, dataset, subset)) is not None:
             names = (row[0].removeprefix("Agent ") for row in agents.rows)
             errors = (f"{name}: {row[1]}" for name, row in zip(names, agents.rows, strict=True))
             parts.append(f"Each agent by itself, {agents.header[1]}: {', '.join(errors)}.")
-        for result in summarize_scope(inputs, dataset, subset):
+        for result in result_tables.summarize_scope(inputs, dataset, subset):
             name = f"CompEvo ({result.configuration}): " if result.configuration else ""
             parts.append(f"{name}{result.summary}")
-        quantiles = quantile_table(inputs.rows, dataset, subset)
+        quantiles = result_tables.quantile_table(inputs.rows, dataset, subset)
         parts += [] if quantiles is None else [show(quantiles)]
 
     # Ablation variants train with a smaller budget, so they never share a table with the others.
     ablations = select_pooled(inputs.rows, ablation=True)
     for dataset in ablations.get_column("dataset").unique(maintain_order=True):
-        parts += map(show, list_variant_tables(inputs, dataset))
+        parts += map(show, result_tables.list_variant_tables(inputs, dataset))
     return "\n\n".join(parts)
 
 
@@ -97,7 +85,7 @@ def format_short_results(inputs: ReportInputs) -> str:
     """Return the table of the main methods on the short scope."""
     if SHORT_SCOPE not in list_scopes(select_pooled(inputs.rows)):
         return NO_ROWS
-    return short_table(inputs.rows, *SHORT_SCOPE).to_titled_markdown()
+    return result_tables.short_table(inputs.rows, *SHORT_SCOPE).to_titled_markdown()
 
 
 _FROM_ROWS = "filled in from results/*.csv when the site is built"
@@ -105,9 +93,9 @@ _CONTENTS: tuple[tuple[str, str, Callable[[ReportInputs], str]], ...] = (
     ("results", _FROM_ROWS, lambda inputs: format_results(inputs, is_compact=True)),
     ("results-short", "made by `make readme`", format_short_results),
     ("news-worth", "made by `make readme`", lambda i: format_worth(i.specialists, i.text, i.audit)),
-    ("paper-sets-short", "made by `make readme`", format_short_sets),
-    ("paper-tables", _FROM_ROWS, format_all_paper_tables),
-    ("paper-sets", _FROM_ROWS, format_paper_sets),
+    ("paper-sets-short", "made by `make readme`", paper_tables.format_short_sets),
+    ("paper-tables", _FROM_ROWS, paper_tables.format_all_paper_tables),
+    ("paper-sets", _FROM_ROWS, paper_tables.format_paper_sets),
     ("news-audit", _FROM_ROWS, lambda inputs: format_evidence("audit", inputs.audit)),
     ("control", _FROM_ROWS, lambda inputs: format_control(inputs.control, inputs.control_rounds)),
     ("specialists", _FROM_ROWS, lambda i: format_evidence("specialists", i.specialists)),

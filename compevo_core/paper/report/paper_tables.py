@@ -998,12 +998,7 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = 
     "ablation": (
         "Ablation",
         lambda inputs: build_changes(
-            inputs,
-            ABLATION,
-            DATASETS,
-            VARIANTS,
-            list_changes("variant"),
-            "architecture",
+            inputs, ABLATION, DATASETS, VARIANTS, list_changes("variant"), "architecture"
         ),
     ),
     "backbones": ("Backbones", build_backbones),

@@ -31,17 +31,7 @@ from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.forecast.explain import choose_decimals
 from compevo_core.paper.changes import ALL_TRIALS, EXPERIMENTS, FULL_METHOD, list_changes
 from compevo_core.paper.declared import rank_budget, read_declared
-from compevo_core.paper.report.figures import (
-    MARKED,
-    THEME,
-    Line,
-    Picture,
-    Plot,
-    Style,
-    get_figure,
-    method_style,
-    plot_lines,
-)
+from compevo_core.paper.report import figures
 from compevo_core.paper.report.inputs import (
     AGENT,
     NAIVE,
@@ -456,7 +446,7 @@ def _name_methods(records: Iterable[Row]) -> list[str]:
     return list(dict.fromkeys(method_name(row["method"]) for row in records))
 
 
-def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
+def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> figures.Picture | None:
     """Return bars of the pooled MAE of every method in one scope; None for a single method."""
     chosen = select_methods(rows, dataset, subset)
     # A single bar compares nothing.
@@ -465,14 +455,14 @@ def show_methods(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | Non
     return _show_bars(chosen, name_records(chosen.to_dicts()), "method")
 
 
-def show_ablation(rows: pl.DataFrame, dataset: str) -> Picture:
+def show_ablation(rows: pl.DataFrame, dataset: str) -> figures.Picture:
     """Return bars of the pooled MAE of each ablation variant on the first scope."""
     chosen = select_pooled(rows, ablation=True).filter(pl.col("dataset") == dataset)
     _, first = list_scopes(chosen)[0]
     return _show_bars(select_scope(chosen, dataset, first), dataset.capitalize(), "variant")
 
 
-def _show_bars(rows: pl.DataFrame, name: str, kind: str) -> Picture:
+def _show_bars(rows: pl.DataFrame, name: str, kind: str) -> figures.Picture:
     """Return the MAE of each method, best on top, with its range over seeds."""
     alt = f"Bar chart of the pooled MAE by {kind} for {name}; the table above has the numbers."
     records = average_over_seeds(rows).drop_nulls("mae").sort("mae").to_dicts()
@@ -484,10 +474,10 @@ def _show_bars(rows: pl.DataFrame, name: str, kind: str) -> Picture:
         if any(row["seeds"] > 1 for row in records):
             below = [row["mae"] - row["mae_low"] for row in records]
             above = [row["mae_high"] - row["mae"] for row in records]
-            whiskers: Style = {"fmt": "none", "ecolor": INK, "elinewidth": 1, "capsize": 3}
+            whiskers: figures.Style = {"fmt": "none", "ecolor": INK, "elinewidth": 1, "capsize": 3}
             axis.errorbar(errors, places, xerr=[below, above], **whiskers)
         # Anchored at the end of the whisker, not the bar, so that neither hides the number.
-        offset: Style = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
+        offset: figures.Style = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"}
         for place, row in enumerate(records):
             end = (row["mae_high"], place)
             axis.annotate(format_number(row["mae"]), end, color=INK, fontsize=9, **offset)
@@ -500,11 +490,11 @@ def _show_bars(rows: pl.DataFrame, name: str, kind: str) -> Picture:
         axis.grid(visible=False, axis="y")
         axis.set_xlabel(", ".join(filter(None, ("MAE", common_unit(records)))))
 
-    plot = Plot(fill, alt, (6.4, 0.75 + 0.28 * max(len(records), 1)))
-    return Picture([plot], caption=f"{name}: pooled MAE by {kind}")
+    plot = figures.Plot(fill, alt, (6.4, 0.75 + 0.28 * max(len(records), 1)))
+    return figures.Picture([plot], caption=f"{name}: pooled MAE by {kind}")
 
 
-def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture | None:
+def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> figures.Picture | None:
     """Return the share of actual values below each quantile, by level; None without quantiles."""
     # A baseline and its recalibrated twin are nearly the same line.
     is_twin = pl.col("method").str.ends_with(RECALIBRATED)
@@ -517,12 +507,12 @@ def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture |
         f"Share of actual values below each quantile against its level for {name}; a line on the "
         "diagonal is calibrated, a flatter one has too narrow bands."
     )
-    lines = [Line([0, 1], [0, 1], {"color": MUTED, "linewidth": 1, "linestyle": ":"})]
+    lines = [figures.Line([0, 1], [0, 1], {"color": MUTED, "linewidth": 1, "linestyle": ":"})]
     for row in records:
         shares = [row[name] for name in BELOW_COLUMNS.values()]
-        style = method_style(row["method"]) | MARKED | {"linewidth": 1.7}
-        lines.append(Line(list(BELOW_COLUMNS), shares, style))
-    plot = plot_lines(
+        style = figures.method_style(row["method"]) | figures.MARKED | {"linewidth": 1.7}
+        lines.append(figures.Line(list(BELOW_COLUMNS), shares, style))
+    plot = figures.plot_lines(
         lines,
         alt,
         size=(4.6, 4.4),
@@ -533,10 +523,10 @@ def show_reliability(rows: pl.DataFrame, dataset: str, subset: str) -> Picture |
         finish=lambda axis: axis.set(xlim=(0, 1), ylim=(0, 1)),
     )
     caption = f"{name}: reliability of the quantiles; on the dotted line they are calibrated."
-    return Picture([plot], caption=caption)
+    return figures.Picture([plot], caption=caption)
 
 
-def show_panel(panel: ForecastPanel) -> Picture:
+def show_panel(panel: ForecastPanel) -> figures.Picture:
     """Return a forecast window on its clock: history, actual values and each method's forecast."""
     zone = NEM_TIME if panel.dataset == "electricity" else UTC
     step = timedelta(minutes=panel.step_minutes)
@@ -548,12 +538,14 @@ def show_panel(panel: ForecastPanel) -> Picture:
     # A missing value breaks the line.
     truth = [float("nan") if value is None else value for value in panel.truth]
     lines = [
-        Line(past, panel.history, {"color": HISTORY, "linewidth": 1.3, "label": "history"}),
-        Line(ahead, truth, {"color": INK, "linewidth": 2.4, "label": "actual values"}),
+        figures.Line(past, panel.history, {"color": HISTORY, "linewidth": 1.3, "label": "history"}),
+        figures.Line(ahead, truth, {"color": INK, "linewidth": 2.4, "label": "actual values"}),
     ]
     for method in sorted(panel.forecasts, key=lambda name: name == COMPEVO):
-        dash: Style = {} if method == COMPEVO else {"linestyle": (0, (4, 2))}
-        lines.append(Line(ahead, panel.forecasts[method], method_style(method) | dash))
+        dash: figures.Style = {} if method == COMPEVO else {"linestyle": (0, (4, 2))}
+        lines.append(
+            figures.Line(ahead, panel.forecasts[method], figures.method_style(method) | dash)
+        )
 
     start = f"{origin:%d %b %Y, %H:%M} {zone.tzname(None)}"
     methods = join_items([method_name(name) for name in panel.forecasts])
@@ -572,10 +564,10 @@ def show_panel(panel: ForecastPanel) -> Picture:
         formatter = ConciseDateFormatter(locator, tz=zone, show_offset=False)  # type: ignore[no-untyped-call]
         axis.xaxis.set_major_formatter(formatter)
 
-    look: Style = {"size": (5.2, 2.8), "y_label": panel.unit, "legend_columns": 5}
-    plot = plot_lines(lines, alt, finish=mark_origin, **look)
+    look: figures.Style = {"size": (5.2, 2.8), "y_label": panel.unit, "legend_columns": 5}
+    plot = figures.plot_lines(lines, alt, finish=mark_origin, **look)
     scope = scope_name(panel.dataset, panel.subset, synthetic=panel.synthetic)
-    return Picture([plot], caption=f"{panel.entity}, from {start}. {scope}.")
+    return figures.Picture([plot], caption=f"{panel.entity}, from {start}. {scope}.")
 
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
@@ -816,7 +808,7 @@ def _tell_wins(summaries: Sequence[ResultSummary]) -> str:
     )
 
 
-def show_verdicts(summaries: Sequence[ResultSummary]) -> Picture:
+def show_verdicts(summaries: Sequence[ResultSummary]) -> figures.Picture:
     """Return the differences from each rival with their intervals, one plot per test set."""
     plots = []
     for summary in summaries:
@@ -825,8 +817,8 @@ def show_verdicts(summaries: Sequence[ResultSummary]) -> Picture:
         alt = f"Difference of CompEvo's error to each method's in percent for {summary.scope}: "
         size = (5.2, 1.0 + 0.2 * len(summary.rivals))
         if summary.rivals:
-            plots.append(Plot(partial(_fill_verdicts, summary), f"{alt}{counts}.", size))
-    return Picture(plots, columns=2)
+            plots.append(figures.Plot(partial(_fill_verdicts, summary), f"{alt}{counts}.", size))
+    return figures.Picture(plots, columns=2)
 
 
 def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:
@@ -851,9 +843,9 @@ def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
     axis.set_xlabel("error of CompEvo against it, %")
-    with mpl.rc_context(THEME):
+    with mpl.rc_context(figures.THEME):
         title = textwrap.fill(summary.scope, 54)
-        get_figure(axis).suptitle(title, x=0.01, ha="left", fontsize=10.5, weight="bold")
+        figures.get_figure(axis).suptitle(title, x=0.01, ha="left", fontsize=10.5, weight="bold")
 
 
 def describe_errors(inputs: ReportInputs, dataset: str, subset: str) -> str:

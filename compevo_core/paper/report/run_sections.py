@@ -26,20 +26,8 @@ from compevo_core.data.arrays import evenly_spaced
 from compevo_core.paper.agent_systems import PAPER_ORDER
 from compevo_core.paper.changes import SWAPPED
 from compevo_core.paper.declared import read_declared
+from compevo_core.paper.report import figures
 from compevo_core.paper.report.evidence_tables import find_audit, list_read_topics, plot_news_errors
-from compevo_core.paper.report.figures import (
-    HALF,
-    MARKED,
-    THIRD,
-    Line,
-    Picture,
-    Plot,
-    Style,
-    add_legend,
-    agent_style,
-    method_style,
-    plot_lines,
-)
 from compevo_core.paper.report.inputs import (
     ReportInputs,
     TrainingRun,
@@ -142,7 +130,7 @@ def view_logics(run: TrainingRun, audit: Sequence[Row]) -> Mapping[str, Any]:
     table = tabulate(range(run.agents), cells, caption=caption, text_columns=range(4))
     gains = plot_values(run, GAINS) if run.has_values("news_gains") else []
     plots = [plot_topics(run), *gains, plot_news_errors(audit)]
-    picture = Picture([plot for plot in plots if plot], columns=3)
+    picture = figures.Picture([plot for plot in plots if plot], columns=3)
     lenders = [row["n_with_news"] for row in audit if row["news"] == SWAPPED]
 
     samples: dict[str, Any] = {}
@@ -177,9 +165,9 @@ def view_training(run: TrainingRun) -> Mapping[str, Any]:
     return {
         "finding": _describe_errors(run),
         "facts": list_facts(run),
-        "losses": Picture(plot_losses(run), columns=2),
-        "selection": Picture(plot_values(run, SELECTION, HALF), columns=2),
-        "policy": Picture(plot_values(run, POLICY), columns=3),
+        "losses": figures.Picture(plot_losses(run), columns=2),
+        "selection": figures.Picture(plot_values(run, SELECTION, figures.HALF), columns=2),
+        "policy": figures.Picture(plot_values(run, POLICY), columns=3),
         "plateau": run_plateau_table(run),
         "calibration": view_calibration(run),
         "has_stages": run.first_evolving_round is not None,
@@ -260,7 +248,7 @@ def view_health(run: TrainingRun) -> Mapping[str, Any]:
     return {
         "finding": f"The {run.agents} agents are worth {means['effective_agents']} with unrelated "
         f"errors; their errors correlate by {means['error_correlation']}.",
-        "picture": Picture(plot_values(run, HEALTH), columns=3),
+        "picture": figures.Picture(plot_values(run, HEALTH), columns=3),
         "means": means,
         "n_rounds": len(last),
         "agents": run.agents,
@@ -278,7 +266,7 @@ def view_theory(run: TrainingRun) -> Mapping[str, Any]:
         finding = f"Growth of regret, mean of agents: {growth.rows[-1][-1]}."
     return {
         "finding": finding,
-        "picture": Picture(plot_values(run, measured), columns=3),
+        "picture": figures.Picture(plot_values(run, measured), columns=3),
         "has_fixed_regret": has_fixed_regret(run),
         "growth": growth,
     }
@@ -385,7 +373,7 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         "is_stale": False,
         # The answers of a small local model look like measurements, so the page warns of them.
         "has_local_judge": any(judge["name"].startswith("local:") for judge in judges),
-        "picture": Picture(plot_updates(run), columns=2) if run.lud_rows else None,
+        "picture": figures.Picture(plot_updates(run), columns=2) if run.lud_rows else None,
         "encoder": lud["encoder"],
         "distances": distances,
         "scores": scores,
@@ -433,7 +421,7 @@ def _gain_table(judges: Sequence[Row]) -> Table:
 # Height of one more row of the legend, so that it does not flatten the plot.
 LEGEND_ROW = 0.18
 
-LOSSES: Mapping[str, Style] = {
+LOSSES: Mapping[str, figures.Style] = {
     "loss": {"label": "total", "color": INK, "linewidth": 2.2},
     "loss_pred": {"label": "forecast", "color": ACCENT},
     "loss_pg": {"label": "policy", "color": RED},
@@ -442,9 +430,9 @@ LOSSES: Mapping[str, Style] = {
     "loss_own": {"label": "own errors of agents", "color": GOLD},
 }
 # Validation is measured only in some rounds, so its points are marked.
-ERRORS: Mapping[str, Style] = {
+ERRORS: Mapping[str, figures.Style] = {
     "loss_pred": {"label": "train, this round's batch", "color": "#9fb6cf"},
-    "val_mae_scaled": {"label": "validation MAE (scaled)", "color": ACCENT, **MARKED},
+    "val_mae_scaled": {"label": "validation MAE (scaled)", "color": ACCENT, **figures.MARKED},
     "val_prior_mae_scaled": {
         "label": "validation MAE of the prior",
         "color": RED,
@@ -462,27 +450,27 @@ OF_AGENTS, SIGNED = _ROUNDS["of_agents"], _ROUNDS["signed"]
 _MOST_POINTS = 60
 
 
-def plot_losses(run: TrainingRun) -> list[Plot]:
+def plot_losses(run: TrainingRun) -> list[figures.Plot]:
     """Plot the joint objective with its terms, unweighted, and the forecast errors."""
     rounds = [record.round for record in run.rounds]
     if not any(run.values_of("loss")):
         return []
     # At weight zero the agents' own errors are not a term of this run.
     terms = [
-        Line(rounds, run.values_of(key), {"linewidth": 1.4} | style)
+        figures.Line(rounds, run.values_of(key), {"linewidth": 1.4} | style)
         for key, style in LOSSES.items()
         if key != "loss_own" or any(run.values_of(key))
     ]
-    errors = [Line(rounds, run.values_of(key), style) for key, style in ERRORS.items()]
+    errors = [figures.Line(rounds, run.values_of(key), style) for key, style in ERRORS.items()]
     return [
-        _plot(run, terms, "Loss terms", HALF),
-        _plot(run, errors, "Forecast loss and validation error", HALF, legend_columns=1),
+        _plot(run, terms, "Loss terms", figures.HALF),
+        _plot(run, errors, "Forecast loss and validation error", figures.HALF, legend_columns=1),
     ]
 
 
 def plot_values(
-    run: TrainingRun, titles: Mapping[str, str], size: tuple[float, float] = THIRD
-) -> list[Plot]:
+    run: TrainingRun, titles: Mapping[str, str], size: tuple[float, float] = figures.THIRD
+) -> list[figures.Plot]:
     """Plot values of the rounds, with a line for each agent if every agent has its own.
 
     Values that are always zero are left out: agents without a language model take no policy step.
@@ -494,7 +482,7 @@ def plot_values(
     ]
 
 
-def plot_topics(run: TrainingRun) -> Plot | None:
+def plot_topics(run: TrainingRun) -> figures.Plot | None:
     """Plot the topics that the logics of each agent name by round; None for logics in free text."""
     rounds = [run.rounds[i] for i in evenly_spaced(len(run.rounds), _MOST_POINTS)]
     named = [[find_topics(logic) for logic in record.logics] for record in rounds]
@@ -512,11 +500,11 @@ def plot_topics(run: TrainingRun) -> Plot | None:
             for record, topics in zip(rounds, named, strict=True)
             for topic in topics[agent]
         ]
-        marks: Style = {"marker": "s", "markersize": 3.5, "linestyle": "none"}
+        marks: figures.Style = {"marker": "s", "markersize": 3.5, "linestyle": "none"}
         x, y = zip(*points, strict=True) if points else ((), ())
-        lines.append(Line(x, y, agent_style(agent) | marks))
+        lines.append(figures.Line(x, y, figures.agent_style(agent) | marks))
     title, ticks = "Topics that logics name", (list(places.values()), list(places))
-    return _plot(run, lines, title, THIRD, finish=lambda axis: axis.set_yticks(*ticks))
+    return _plot(run, lines, title, figures.THIRD, finish=lambda axis: axis.set_yticks(*ticks))
 
 
 def has_fixed_regret(run: TrainingRun) -> bool:
@@ -524,33 +512,33 @@ def has_fixed_regret(run: TrainingRun) -> bool:
     return run.has_values("fixed_rewards") and run.has_values("regret")
 
 
-def plot_updates(run: TrainingRun) -> list[Plot]:
+def plot_updates(run: TrainingRun) -> list[figures.Plot]:
     """Plot each logic's distance from the previous one, and the LUD by the first judge."""
     # Each judge has its own rows, with the same distances.
     first_judge = run.lud_rows[0]["judge"]
     plots = []
     for key, title, marks in (
         ("delta", "Distance to the previous logic", {}),
-        ("lud", "LUD of judged updates", MARKED),
+        ("lud", "LUD of judged updates", figures.MARKED),
     ):
         lines = []
         for agent in range(run.agents):
             rows = [r for r in run.lud_rows if (r["judge"], r["agent"]) == (first_judge, agent)]
             points = [row["round"] for row in rows], [row[key] for row in rows]
-            lines.append(Line(*points, agent_style(agent) | marks))
-        plots.append(_plot(run, lines, title, HALF))
+            lines.append(figures.Line(*points, figures.agent_style(agent) | marks))
+        plots.append(_plot(run, lines, title, figures.HALF))
     return plots
 
 
-def _plot_value(run: TrainingRun, key: str, title: str, size: tuple[float, float]) -> Plot:
+def _plot_value(run: TrainingRun, key: str, title: str, size: tuple[float, float]) -> figures.Plot:
     rounds, values = [record.round for record in run.rounds], run.values_of(key)
     if key not in OF_AGENTS:
-        return _plot(run, [Line(rounds, values, {"color": ACCENT})], title, size, key=key)
+        return _plot(run, [figures.Line(rounds, values, {"color": ACCENT})], title, size, key=key)
 
-    columns = 4 if size == HALF else 3
+    columns = 4 if size == figures.HALF else 3
     size = (size[0], size[1] + LEGEND_ROW * ((run.agents - 1) // columns))
     lines = [
-        Line(rounds, [row and row[agent] for row in values], agent_style(agent))
+        figures.Line(rounds, [row and row[agent] for row in values], figures.agent_style(agent))
         for agent in range(run.agents)
     ]
     return _plot(run, lines, title, size, key=key, legend_columns=columns)
@@ -558,14 +546,14 @@ def _plot_value(run: TrainingRun, key: str, title: str, size: tuple[float, float
 
 def _plot(
     run: TrainingRun,
-    lines: Sequence[Line],
+    lines: Sequence[figures.Line],
     title: str,
     size: tuple[float, float],
     *,
     key: str = "",
     legend_columns: int = 3,
     finish: Callable[[Axes], object] | None = None,
-) -> Plot:
+) -> figures.Plot:
     """Plot lines over the axis of rounds, and describe the plot."""
     who = "one line per agent, " if key in OF_AGENTS else ""
     length = f"{run.agents} agents over {len(run.rounds)} rounds"
@@ -583,8 +571,8 @@ def _plot(
         if finish:
             finish(axis)
 
-    look: Style = {"size": size, "title": title, "x_label": "round", "finish": mark}
-    return plot_lines(lines, alt, legend_columns=legend_columns, **look)
+    look: figures.Style = {"size": size, "title": title, "x_label": "round", "finish": mark}
+    return figures.plot_lines(lines, alt, legend_columns=legend_columns, **look)
 
 
 #: Systems of agents by data set and budget.
@@ -720,7 +708,7 @@ _MARKERS = {"compevo": "o", "mad-rl": "s", "mael": "D", "mae-gpt": "P"}
 _AXES = ("x", "y", "z")
 
 
-def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> Line:
+def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> figures.Line:
     """Return the mean over seeds by round, with the lowest and highest if there are several.
 
     The rows of a method, or of one of its agents, are put by round into at most ``GROUPS`` groups
@@ -739,7 +727,7 @@ def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> Lin
         .sort("group")
     )
     x, mean, low, high = (points[name].to_list() for name in ("round", "mean", "low", "high"))
-    return Line(x, mean, style, (low, high) if known["seed"].n_unique() > 1 else None)
+    return figures.Line(x, mean, style, (low, high) if known["seed"].n_unique() > 1 else None)
 
 
 def rank_news(rows: pl.DataFrame, last_rounds: int) -> list[float]:
@@ -760,13 +748,13 @@ def rank_news(rows: pl.DataFrame, last_rounds: int) -> list[float]:
     return means["unique_news"].to_list()
 
 
-def plot_rewards(rows: pl.DataFrame) -> list[Plot]:
+def plot_rewards(rows: pl.DataFrame) -> list[figures.Plot]:
     """Plot the reward of every agent, one plot per method, on one scale."""
     parts, curves = split_methods(rows), {}
     for method, part in parts.items():
         agents = part.drop_nulls("reward").partition_by("agent", as_dict=True)
         curves[method] = [
-            make_curve(rewards, "reward", agent_style(agent))
+            make_curve(rewards, "reward", figures.agent_style(agent))
             for (agent,), rewards in sorted(agents.items())
         ]
 
@@ -776,13 +764,17 @@ def plot_rewards(rows: pl.DataFrame) -> list[Plot]:
     for method, lines in curves.items():
         who = f"{len(lines)} agents of {method_name(method)}, {_seeds(parts[method])}"
         alt = f"Line plot by round: reward of each of {who}."
-        look: Style = {"size": THIRD, "title": method_name(method), "x_label": "round"}
+        look: figures.Style = {
+            "size": figures.THIRD,
+            "title": method_name(method),
+            "x_label": "round",
+        }
         look["finish"] = lambda axis: axis.set_ylim(min(limits), max(limits))
-        plots.append(plot_lines(lines, alt, **look))
+        plots.append(figures.plot_lines(lines, alt, **look))
     return plots
 
 
-def find_limits(lines: Sequence[Line]) -> tuple[float, float]:
+def find_limits(lines: Sequence[figures.Line]) -> tuple[float, float]:
     """Return the lowest and the highest value that an axis of these lines would show by itself."""
     values = list(chain(*(chain(line.y, *(line.band or ())) for line in lines)))
     low, high = MaxNLocator().nonsingular(min(values), max(values))
@@ -790,32 +782,32 @@ def find_limits(lines: Sequence[Line]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def plot_news(rows: pl.DataFrame) -> list[Plot]:
+def plot_news(rows: pl.DataFrame) -> list[figures.Plot]:
     """Plot the unique news of an agent by round, and of the agents of each rank at the end."""
     lines, sizes = [], []
     for method, part in split_methods(rows).items():
         counts = rank_news(part, RANKED_ROUNDS)
         sizes.append(f"{method_name(method)} from {counts[0]:.1f} down to {counts[-1]:.1f}")
         ranks = range(1, len(counts) + 1)
-        lines.append(Line(ranks, counts, method_style(method) | {"marker": "o"}))
+        lines.append(figures.Line(ranks, counts, figures.method_style(method) | {"marker": "o"}))
     title = f"Unique news by rank, last {RANKED_ROUNDS} rounds"
     alt = f"Line plot of unique news per round by the agent's rank: {join_items(sizes)}."
     return [
         _plot_methods(rows, "unique_news", "Unique news of an agent in a round"),
-        plot_lines(lines, alt, size=HALF, title=title, x_label="rank of the agent"),
+        figures.plot_lines(lines, alt, size=figures.HALF, title=title, x_label="rank of the agent"),
     ]
 
 
-def _plot_methods(rows: pl.DataFrame, column: str, title: str) -> Plot:
+def _plot_methods(rows: pl.DataFrame, column: str, title: str) -> figures.Plot:
     """Plot a column with one line per method and a band over its seeds."""
     lines, texts = [], []
     for method, part in split_methods(rows.drop_nulls(column)).items():
-        line = make_curve(part, column, method_style(method))
+        line = make_curve(part, column, figures.method_style(method))
         ends = f"from {line.y[0]:.3f} to {line.y[-1]:.3f}"
         texts.append(f"{method_name(method)} {ends} ({_seeds(part)})")
         lines.append(line)
     alt = f"Line plot by round: {title}; {join_items(texts)}."
-    return plot_lines(lines, alt, size=HALF, title=title, x_label="round")
+    return figures.plot_lines(lines, alt, size=figures.HALF, title=title, x_label="round")
 
 
 def fill_space(logics: pl.DataFrame, axis: Any) -> None:  # noqa: ANN401 - of three dimensions
@@ -834,7 +826,7 @@ def fill_space(logics: pl.DataFrame, axis: Any) -> None:  # noqa: ANN401 - of th
     for number, name in enumerate(_AXES, start=1):
         axis.set(**{f"{name}label": f"component {number}"})
         getattr(axis, f"{name}axis").set_major_locator(MaxNLocator(4))
-    add_legend(axis)
+    figures.add_legend(axis)
 
 
 def list_groups(inputs: ReportInputs) -> list[Mapping[str, Any]]:
@@ -876,10 +868,10 @@ def _view_curves(traces: pl.DataFrame) -> Mapping[str, Any]:
     has_shifts = traces["logic_shift"].null_count() < traces.height
 
     return {
-        "dynamics": Picture(dynamics, columns=2),
-        "rewards": Picture(plot_rewards(traces), columns=3),
-        "news": Picture(plot_news(traces), columns=2),
-        "shifts": Picture([shifts], columns=2) if has_shifts else None,
+        "dynamics": figures.Picture(dynamics, columns=2),
+        "rewards": figures.Picture(plot_rewards(traces), columns=3),
+        "news": figures.Picture(plot_news(traces), columns=2),
+        "shifts": figures.Picture([shifts], columns=2) if has_shifts else None,
         "end": f"It ends at: {join_items(ends)}." if ends else "It was not measured.",
         "seeds": _list_seeds(traces),
         "most_points": GROUPS,
@@ -894,7 +886,9 @@ def _view_space(logics: pl.DataFrame, title: str) -> Mapping[str, Any]:
         f"coloured by method: {names}; the table holds the distances."
     )
     return {
-        "picture": Picture([Plot(partial(fill_space, logics), label, (6.4, 4.8), "3d")]),
+        "picture": figures.Picture(
+            [figures.Plot(partial(fill_space, logics), label, (6.4, 4.8), "3d")]
+        ),
         "agents": logics.height,
         "seeds": _list_seeds(logics),
         "encoder": logics["encoder"][0],

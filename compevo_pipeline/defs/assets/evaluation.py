@@ -6,7 +6,6 @@ scoring (``compevo_core.evaluation``). Baselines are fitted only on the train sp
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import polars as pl
@@ -15,6 +14,7 @@ from pydantic import Field
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
+from compevo_core.evaluation import scoring
 from compevo_core.evaluation.baseline_scores import BaselineScores, score_baselines
 from compevo_core.evaluation.result_rows import write_rows, write_tables
 from compevo_core.evaluation.scopes import (
@@ -23,20 +23,13 @@ from compevo_core.evaluation.scopes import (
     select_test_scopes,
     write_forecasts,
 )
-from compevo_core.evaluation.scoring import (
-    REGRET_FOLDER,
-    compare_seeds,
-    name_rows,
-    score_population,
-    write_run_forecasts,
-)
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.files import write_atomically
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs import asset_keys as keys
-from compevo_pipeline.defs import metadata
-from compevo_pipeline.defs.definition import GPU_POOL, LaunchConfig, define_by_dataset
+from compevo_pipeline.defs import definition, metadata
+from compevo_pipeline.defs.definition import Context, Result, WorkspaceParam
 from compevo_pipeline.storage.code_versions import read_commit
 from compevo_pipeline.storage.runs import find_current_run
 from compevo_pipeline.work.deployment import Deployment
@@ -49,7 +42,8 @@ POPULATION_CODE = (
     "compevo_core/agents",
     "compevo_core/evaluation",
     "compevo_core/forecast/forecaster.py",
-    *("compevo_core/lm", "compevo_core/lora"),
+    "compevo_core/lm",
+    "compevo_core/lora",
     "compevo_core/data/quantiles.py",
 )
 AUDIT_CODE = ("compevo_core/paper/news_audit.py", "compevo_core/paper/changes.py")
@@ -58,7 +52,7 @@ NewsAudit = Callable[..., None]
 """Measures what news adds to the forecasts of a run: ``paper.assets.audit_news``."""
 
 
-class BaselineConfig(LaunchConfig):
+class BaselineConfig(definition.LaunchConfig):
     """How many origins and seeds are scored."""
 
     every: int = Field(default=1, ge=1)
@@ -67,7 +61,7 @@ class BaselineConfig(LaunchConfig):
     """seeds of the baselines that draw random numbers"""
 
 
-class PopulationTestConfig(LaunchConfig):
+class PopulationTestConfig(definition.LaunchConfig):
     """How the population is scored."""
 
     every: int = Field(default=1, ge=1)
@@ -80,7 +74,7 @@ class PopulationTestConfig(LaunchConfig):
     """also forecast validation and test without news, with other days' and irrelevant news"""
 
 
-@define_by_dataset(
+@definition.define_by_dataset(
     keys.baselines_key,
     deps=[keys.windows_key],
     description=(
@@ -91,9 +85,7 @@ class PopulationTestConfig(LaunchConfig):
     code=BASELINES_CODE,
     config=BaselineConfig,
 )
-def build_baselines_asset(
-    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-) -> dg.MaterializeResult[Any]:
+def build_baselines_asset(dataset: str, context: Context, workspace: WorkspaceParam) -> Result:
     """Score every baseline, fitted on the train split, and store its forecasts."""
     config = BaselineConfig.read(context)
     layout = workspace.layout
@@ -112,14 +104,11 @@ def build_baselines_asset(
     path = layout.results / f"baselines-{dataset}.csv"
     write_rows(path, scores.rows)
     return dg.MaterializeResult(
-        metadata={
-            **metadata.describe_scores(scores.rows, path),
-            "mode": workspace.data_mode.value,
-        }
+        metadata={**metadata.describe_scores(scores.rows, path), "mode": workspace.data_mode.value}
     )
 
 
-@define_by_dataset(
+@definition.define_by_dataset(
     keys.population_test_key,
     deps=[keys.model_key, keys.baselines_key],
     description=(
@@ -128,15 +117,15 @@ def build_baselines_asset(
     ),
     kinds={"pytorch", "csv"},
     code=(*POPULATION_CODE, *AUDIT_CODE),
-    pool=GPU_POOL,
+    pool=definition.GPU_POOL,
     config=PopulationTestConfig,
 )
 def build_population_test_asset(
     dataset: str,
-    context: dg.AssetExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
+    context: Context,
+    workspace: WorkspaceParam,
     audit_news: dg.ResourceParam[NewsAudit],
-) -> dg.MaterializeResult[Any]:
+) -> Result:
     """Score the population; write forecasts and panels into its run folder."""
     config = PopulationTestConfig.read(context)
     layout = workspace.layout
@@ -149,8 +138,8 @@ def build_population_test_asset(
     # Fails where a window has no stored forecast: paired tests need the same windows.
     stored = _forecast_file(layout, dataset)
     baseline_forecasts = [read_forecasts(stored, scope) for scope in scopes]
-    method = name_rows(forecaster)
-    scores = score_population(
+    method = scoring.name_rows(forecaster)
+    scores = scoring.score_population(
         forecaster,
         scopes,
         train=windows.split("train"),
@@ -162,13 +151,13 @@ def build_population_test_asset(
         news=news,
         panels_per_scope=config.shown,
     )
-    paired_tests = compare_seeds([scores], baseline_forecasts, method)
+    paired_tests = scoring.compare_seeds([scores], baseline_forecasts, method)
     # Rows first: they took the time, and a report without panels is still right.
     rows_name, configs = f"compevo-{dataset}", [forecaster.config]
     path = write_tables(
         scores.rows, paired_tests, configs, layout.results, rows_name, f"paired-{dataset}"
     )
-    write_run_forecasts(scores, RunFolder(run))
+    scoring.write_run_forecasts(scores, RunFolder(run))
 
     if config.audits_news and news is not None:
         audit_news(windows, news, forecaster, layout, log=context.log, every=config.every)
@@ -180,7 +169,7 @@ def build_population_test_asset(
     }
     # What online weights lost, by series; nothing for weights that stay.
     if scores.regret.height:
-        regret_file = layout.results / REGRET_FOLDER / f"{rows_name}.csv"
+        regret_file = layout.results / scoring.REGRET_FOLDER / f"{rows_name}.csv"
         write_atomically(regret_file, scores.regret.write_csv)
         sums = scores.regret.group_by("subset", "entity", "rule", maintain_order=True).agg(
             pl.sum("loss", "best_expert", "best_mixture", "bound").round(0)
@@ -190,11 +179,7 @@ def build_population_test_asset(
 
 
 def fit_and_score(
-    workspace: Deployment,
-    windows: WindowSet,
-    scopes: Sequence[Scope],
-    experiment: str,
-    seeds: int,
+    workspace: Deployment, windows: WindowSet, scopes: Sequence[Scope], experiment: str, seeds: int
 ) -> BaselineScores:
     """Score all baselines, fitted on the train split; equal fits are read back."""
     return score_baselines(
@@ -211,10 +196,7 @@ def fit_and_score(
 
 
 def load_current(
-    context: dg.AssetExecutionContext,
-    workspace: Deployment,
-    run: Path,
-    views: Iterable[WindowView],
+    context: Context, workspace: Deployment, run: Path, views: Iterable[WindowView]
 ) -> tuple[CompEvoForecaster, NewsPool | None]:
     """Return the model of a run and the news that it may read for some views."""
     news = read_news(workspace, find_encoder(run), views, log=context.log)

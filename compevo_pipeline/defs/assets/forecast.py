@@ -33,19 +33,10 @@ from compevo_core.forecast.issued import (
     read_chain,
     read_issued,
 )
+from compevo_core.report.tomorrow import ForecastDay, day_table, name_span, weight_table
 from compevo_pipeline.defs import asset_keys as keys
-from compevo_pipeline.defs import metadata
-from compevo_pipeline.defs.definition import (
-    BLOCKS_POOL,
-    GPU_POOL,
-    Blocks,
-    LaunchConfig,
-    define_asset,
-    define_by_dataset,
-    make_freshness,
-    translate_errors,
-)
-from compevo_pipeline.defs.metadata import render_sketch
+from compevo_pipeline.defs import definition, metadata
+from compevo_pipeline.defs.definition import Blocks, Context, Result, WorkspaceParam
 from compevo_pipeline.sources.registry import RegisteredDataset
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import (
@@ -69,13 +60,13 @@ NEXT_DAY_CODE = (
     "compevo_core/forecast/forecaster.py",
     "compevo_core/forecast/issued.py",
     "compevo_core/forecast/prediction.py",
-    *("compevo_core/lm", "compevo_core/lora"),
-    "compevo_core/data/quantiles.py",
+    "compevo_core/lm",
+    "compevo_core/lora",
     "compevo_pipeline/work/next_day.py",
 )
 
 
-class NextDayConfig(LaunchConfig):
+class NextDayConfig(definition.LaunchConfig):
     """Up to when the forecast may use data, and when its news is too old."""
 
     known_to: KnownTo | None = Field(default=None, strict=False)
@@ -116,7 +107,7 @@ def build_next_day_asset(declared: RegisteredDataset, blocks: Blocks = None) -> 
     days = spec.horizon / timedelta(days=1)
     span = "a day" if days == 1 else f"{days:g} days"
 
-    @define_asset(
+    @definition.define_asset(
         keys.next_day_key(name),
         deps=[keys.model_key(name), keys.windows_key(name), keys.NEWS_EMBEDDINGS],
         partitions_def=blocks or keys.make_target_days(spec),
@@ -126,16 +117,14 @@ def build_next_day_asset(declared: RegisteredDataset, blocks: Blocks = None) -> 
         ),
         kinds={"pytorch", "parquet"},
         code=NEXT_DAY_CODE,
-        pool=BLOCKS_POOL if blocks else GPU_POOL,
+        pool=definition.BLOCKS_POOL if blocks else definition.GPU_POOL,
         dataset=name,
         config=BlockDayConfig if blocks else NextDayConfig,
-        freshness_policy=make_freshness(declared.night),
+        freshness_policy=definition.make_freshness(declared.night),
         output_required=False,
     )
-    def _next_day(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-    ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]  # Dagster refuses a parameter
-        with translate_errors(retry=False):
+    def _next_day(context: Context, workspace: WorkspaceParam) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]  # Dagster refuses a parameter
+        with definition.translate_errors(retry=False):
             config = (BlockDayConfig if blocks else NextDayConfig).read(context)
             if not context.has_partition_key:
                 raise ConfigError(
@@ -165,11 +154,8 @@ def build_next_day_asset(declared: RegisteredDataset, blocks: Blocks = None) -> 
     return _next_day
 
 
-def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.MaterializeResult[Any]:
+def describe_forecast(workspace: Deployment, found: DayForecast) -> Result:
     """Return what the UI shows of an issued forecast: the day first, the record last."""
-    # Drawing takes a second to import.
-    from compevo_core.report.tomorrow import day_table, name_span
-
     forecast = found.forecast
     newest = forecast.facts["newest"]
     points = forecast.rows.filter(pl.col("quantile").is_null()).with_columns(
@@ -237,8 +223,6 @@ def describe_forecast(workspace: Deployment, found: DayForecast) -> dg.Materiali
 
 def _describe_weights(forecast: IssuedForecast) -> dict[str, Any]:
     """Return the members' weights, by series, and what agents go by; a table each."""
-    from compevo_core.report.tomorrow import ForecastDay, weight_table
-
     table = weight_table(ForecastDay(issued=forecast))
     if table is None:
         return {"weights": "one model: none"}
@@ -263,7 +247,7 @@ _SHOWN_ROWS = 40
 _DRAWN_METHODS = (METHOD, PUBLISHED, PERSISTENCE)
 
 
-@define_by_dataset(
+@definition.define_by_dataset(
     keys.scored_key,
     deps=[keys.next_day_key, keys.series_key],
     description=(
@@ -274,9 +258,7 @@ _DRAWN_METHODS = (METHOD, PUBLISHED, PERSISTENCE)
     kinds={"polars", "parquet"},
     code=SCORED_CODE,
 )
-def build_scored_asset(
-    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-) -> dg.MaterializeResult[Any]:
+def build_scored_asset(dataset: str, context: Context, workspace: WorkspaceParam) -> Result:
     """Score the issued forecasts whose truth is stored by now."""
     scored = update_scored(workspace, dataset)
 
@@ -302,7 +284,7 @@ def build_scored_asset(
         ends = recent["day"].min(), recent["day"].max()
         drawn = [method for method in _DRAWN_METHODS if method in recent.columns]
         lines = {f"MAE of {method}, {known_to}": recent[method].to_list() for method in drawn}
-        shown["errors"] = render_sketch(lines, ends)
+        shown["errors"] = metadata.render_sketch(lines, ends)
 
     return dg.MaterializeResult(
         metadata={

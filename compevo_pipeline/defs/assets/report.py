@@ -17,7 +17,7 @@ import polars as pl
 
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import CLEANED, DATASETS, INFERENCE_2026, REPORT, score_keys
-from compevo_pipeline.defs.definition import define_asset
+from compevo_pipeline.defs.definition import Context, Result, WorkspaceParam, define_asset
 from compevo_pipeline.storage.runs import Removed, clean
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.results import write_forecasts
@@ -26,8 +26,7 @@ CODE = ("compevo_core/report", "compevo_core/paper/report", "compevo_pipeline/wo
 
 
 def build_site_asset(
-    write_research: Callable[[Deployment], Mapping[str, Any]],
-    shown: Sequence[dg.AssetKey] = (),
+    write_research: Callable[[Deployment], Mapping[str, Any]], shown: Sequence[dg.AssetKey] = ()
 ) -> dg.AssetsDefinition:
     """Return the asset that writes the pages of the run's mode, after ``shown`` and the scores.
 
@@ -48,21 +47,16 @@ def build_site_asset(
         kinds={"html", "matplotlib"},
         code=CODE,
     )
-    def _site(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-    ) -> dg.MaterializeResult[Any]:
+    def _site(context: Context, workspace: WorkspaceParam) -> Result:
         page, research = write_forecasts(workspace), write_research(workspace)
 
         context.log.info(f"report written to {page}")
-        address = workspace.settings.report_url
+        # A browser opens no file from a page of the UI: a link needs an address.
+        address = workspace.settings.report_url.rstrip("/")
+        link = {"page": dg.MetadataValue.url(f"{address}/{page.name}")} if address else {}
         return dg.MaterializeResult(
             metadata={
-                # A browser opens no file from a page of the UI: a link needs an address.
-                **(
-                    {"page": dg.MetadataValue.url(f"{address.rstrip('/')}/{page.name}")}
-                    if address
-                    else {}
-                ),
+                **link,
                 "mode": workspace.data_mode.value,
                 "path": dg.MetadataValue.path(page),
                 "bytes": page.stat().st_size,
@@ -92,9 +86,8 @@ def remove_old_runs(
     """Remove Dagster's records of runs that ended long ago; return them.
 
     A run that made the newest version of an asset stays, so that nothing looks as if it had never
-    been made. Of an asset by day, older days look so; what was made of them is not touched.
-
-    With ``dry`` they are listed and stay.
+    been made. Of an asset by day, older days look so; what was made of them is not touched. With
+    ``dry`` they are listed and stay.
     """
     keys = instance.all_asset_keys()
     newest = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)}
@@ -144,9 +137,7 @@ def remove_old_runs(
         )
     ],
 )
-def cleaned(
-    context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
+def cleaned(context: Context, workspace: WorkspaceParam) -> dg.MaterializeResult:  # type: ignore[type-arg]  # Dagster refuses a parameter with check results
     """Clean the folders of the run's mode."""
     root = workspace.layout.root
     now = workspace.clock()

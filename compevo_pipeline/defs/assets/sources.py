@@ -28,26 +28,9 @@ from compevo_core.errors import (
 )
 from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline.config.settings import Settings
-from compevo_pipeline.defs import metadata
-from compevo_pipeline.defs.asset_keys import (
-    NEWS_ARTICLES,
-    NEWS_EMBEDDINGS,
-    SOURCE_COVERAGE,
-    broken_key,
-    make_months,
-    months_key,
-    series_key,
-)
-from compevo_pipeline.defs.definition import (
-    DAILY_REFRESH,
-    DUCKDB_POOL,
-    Blocks,
-    LaunchConfig,
-    define_asset,
-    to_dagster,
-    translate_errors,
-)
-from compevo_pipeline.defs.metadata import escape_markdown, render_sketch
+from compevo_pipeline.defs import asset_keys as keys
+from compevo_pipeline.defs import definition, metadata
+from compevo_pipeline.defs.definition import Blocks, Context, Result, WorkspaceParam
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.nem import NEM_ZONE
@@ -72,7 +55,7 @@ _UNREACHABLE = (SourceTransient, SourceAbsent, SourceRejected, SourceBlocked)
 """Failures that another hour may end; a changed format is none of them."""
 
 
-class SpanConfig(LaunchConfig):
+class SpanConfig(definition.LaunchConfig):
     """A span of days to fetch."""
 
     since: str | None = None
@@ -122,17 +105,15 @@ def _define_ingest(
         """accept files whose publisher left rows out: their values are missing, and counted as
         gaps"""
 
-    @define_asset(
+    @definition.define_asset(
         stored_key(name),
-        freshness_policy=DAILY_REFRESH,
+        freshness_policy=definition.DAILY_REFRESH,
         dataset="" if name == NEWS else name,
         config=IngestConfig,
         partitions_def=blocks,
         **arguments,
     )
-    def _ingest(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-    ) -> dg.MaterializeResult[Any]:
+    def _ingest(context: Context, workspace: WorkspaceParam) -> Result:
         dataset = context.partition_key if blocks else name
         # A file on disk does not mend itself: only a live source is worth another try.
         is_live = workspace.data_mode is Mode.LIVE
@@ -143,7 +124,7 @@ def _define_ingest(
                 workspace.news_store().create()
                 unread = {"unread": f"no model of {refreshed} reads news"}
                 return describe_stored(workspace, dataset, {}, unread)
-        with translate_errors(attempt=context.retry_number, retry=is_live):
+        with definition.translate_errors(attempt=context.retry_number, retry=is_live):
             config = IngestConfig.read(context)
             mode = workspace.data_mode
             feeds = workspace.registry[dataset].feeds if blocks else own_feeds
@@ -165,7 +146,7 @@ def _define_ingest(
             except _UNREACHABLE as error:
                 # A forecast does not wait for a publisher of news. How old its news may be, if it
                 # reads any, is its own rule (``stale_news``).
-                answer = to_dagster(error, attempt=context.retry_number, retry=is_live)
+                answer = definition.to_dagster(error, attempt=context.retry_number, retry=is_live)
                 has_articles = dataset == NEWS and workspace.layout.news_database.exists()
                 if not (has_articles and isinstance(answer, dg.Failure)):
                     raise
@@ -182,7 +163,7 @@ def describe_stored(
     dataset: str,
     counts: Mapping[str, Mapping[str, int]],
     notes: Mapping[str, str] = MappingProxyType({}),
-) -> dg.MaterializeResult[Any]:
+) -> Result:
     """Return what the UI shows of a data set or of the news after ``counts`` were read by feed.
 
     The version depends on the stored data, not on another reading: equal data keep windows fresh.
@@ -198,7 +179,7 @@ def describe_stored(
 
 def stored_key(dataset: str) -> dg.AssetKey:
     """Return the key of what is stored of a data set, or of the news."""
-    return NEWS_ARTICLES if dataset == NEWS else series_key(dataset)
+    return keys.NEWS_ARTICLES if dataset == NEWS else keys.series_key(dataset)
 
 
 SERIES_CODE = (
@@ -228,10 +209,10 @@ def build_series_asset(
         dataset,
         own_feeds,
         blocks,
-        description=escape_markdown(declared.description),
+        description=metadata.escape_markdown(declared.description),
         kinds={"polars", "parquet"},
         code=SERIES_CODE,
-        pool=DUCKDB_POOL if writes_news else None,
+        pool=definition.DUCKDB_POOL if writes_news else None,
     )
 
 
@@ -253,7 +234,7 @@ def _describe_series(
     drawn = {f"{series_id}, last {newest.height} values": newest["value"].to_list()}
     days = newest["start_utc"].dt.date()
     return {
-        "newest": render_sketch(drawn, ends=(days.min(), days.max())),
+        "newest": metadata.render_sketch(drawn, ends=(days.min(), days.max())),
         **metadata.describe_table(frame),
         "mode": workspace.data_mode.value,
         # Sources of the sample mode mark each row; real data must show 0 here.
@@ -284,7 +265,7 @@ EMBEDDINGS_CODE = (
 )
 
 
-class EmbeddingConfig(LaunchConfig):
+class EmbeddingConfig(definition.LaunchConfig):
     """Which encoder embeds the articles."""
 
     encoder: str | None = None
@@ -304,7 +285,7 @@ def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
         ),
         kinds={"duckdb"},
         code=ARTICLES_CODE,
-        pool=DUCKDB_POOL,
+        pool=definition.DUCKDB_POOL,
         # Of what waits for nothing the last: values come first.
         op_tags={"dagster/priority": "-1"},
     )
@@ -328,7 +309,7 @@ def _describe_articles(
         "newest": metadata.render_table(
             newest.select("available_at", "title", "domain", "language")
         ),
-        "by_month": render_sketch(counted, ends=(months.min(), months.max())),
+        "by_month": metadata.render_sketch(counted, ends=(months.min(), months.max())),
     }
 
 
@@ -339,18 +320,16 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
     inputs that an asset is made with; later inputs change only the graph.
     """
 
-    @define_asset(
-        NEWS_EMBEDDINGS,
-        deps=[NEWS_ARTICLES, *series],
+    @definition.define_asset(
+        keys.NEWS_EMBEDDINGS,
+        deps=[keys.NEWS_ARTICLES, *series],
         description="A sentence embedding of every title that some window can name.",
         kinds={"numpy", "huggingface"},
         code=EMBEDDINGS_CODE,
-        freshness_policy=DAILY_REFRESH,
+        freshness_policy=definition.DAILY_REFRESH,
         config=EmbeddingConfig,
     )
-    def _embeddings(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-    ) -> dg.MaterializeResult[Any]:
+    def _embeddings(context: Context, workspace: WorkspaceParam) -> Result:
         config = EmbeddingConfig.read(context)
         name = config.encoder or RunConfig.preset(workspace.preset_for()).news.encoder
         counts = embed_nameable(workspace, name, log=context.log) if config.ahead else None
@@ -371,7 +350,7 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
     return _embeddings
 
 
-class MonthsConfig(LaunchConfig):
+class MonthsConfig(definition.LaunchConfig):
     """What to fetch of missing months."""
 
     feeds: list[str] | None = Field(default=None, min_length=1)
@@ -391,7 +370,7 @@ class BackfillConfig(SpanConfig, MonthsConfig):
 
 # In no pool: it may take days, and what it writes takes turns with others by short locks.
 @dg.op(config_schema=BackfillConfig.schema_of_launch(), out=dg.Out(dg.Nothing))
-def fetch_missing(context: dg.OpExecutionContext, workspace: dg.ResourceParam[Deployment]) -> None:
+def fetch_missing(context: dg.OpExecutionContext, workspace: WorkspaceParam) -> None:
     """Fetch and store the months of the span that are missing."""
     config = BackfillConfig.model_validate(context.op_config)
     since, until = config.read_span()
@@ -401,7 +380,7 @@ def fetch_missing(context: dg.OpExecutionContext, workspace: dg.ResourceParam[De
 
 
 def _fetch_span(
-    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    context: dg.OpExecutionContext | Context,
     workspace: Deployment,
     dataset: str,
     feeds: Sequence[str] | None,
@@ -411,7 +390,7 @@ def _fetch_span(
     """Fetch what is missing of a span; log what the catalog shows of it, and return it."""
     counts: dict[str, Counter[str]] = {}
     try:
-        with translate_errors(attempt=context.retry_number):
+        with definition.translate_errors(attempt=context.retry_number):
             backfill(
                 workspace,
                 dataset,
@@ -441,8 +420,8 @@ def build_months_asset(dataset: str, months: dg.PartitionsDefinition[str]) -> dg
     One run fetches the months of a gap: the ledger knows what was asked for.
     """
 
-    @define_asset(
-        months_key(dataset),
+    @definition.define_asset(
+        keys.months_key(dataset),
         partitions_def=months,
         backfill_policy=dg.BackfillPolicy.single_run(),
         description=(
@@ -453,9 +432,7 @@ def build_months_asset(dataset: str, months: dg.PartitionsDefinition[str]) -> dg
         dataset="" if dataset == NEWS else dataset,
         config=MonthsConfig,
     )
-    def _months(
-        context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-    ) -> dg.MaterializeResult[Any]:
+    def _months(context: Context, workspace: WorkspaceParam) -> Result:
         config = MonthsConfig.read(context)
         since, until = context.partition_time_window
         shown = _fetch_span(context, workspace, dataset, config.feeds, since, until)
@@ -475,8 +452,8 @@ def report_months(
     """Report whole stored months to Dagster that it does not know yet."""
     if not can_fetch(workspace.settings, workspace.feeds()[dataset]):
         return
-    key, declared = months_key(dataset), workspace.registry.datasets.get(dataset)
-    fetched = make_months(declared.spec if declared else None)
+    key, declared = keys.months_key(dataset), workspace.registry.datasets.get(dataset)
+    fetched = keys.make_months(declared.spec if declared else None)
     try:
         stored = find_stored_months(workspace, dataset)
     except StoreBusy as error:
@@ -506,15 +483,15 @@ def backfill_job() -> None:
 def build_broken_asset(name: str, message: str) -> dg.AssetsDefinition:
     """Return the asset of a broken declaration, which shows its error and fails with it."""
 
-    @define_asset(
-        broken_key(name),
+    @definition.define_asset(
+        keys.broken_key(name),
         description=(
             "This declaration of a data set is broken; correct it and reload the code location. "
-            + escape_markdown(message)
+            + metadata.escape_markdown(message)
         ),
         kinds={"toml"},
     )
-    def _broken(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
+    def _broken(context: Context) -> Result:
         raise ConfigError(message)
 
     return _broken
@@ -526,8 +503,8 @@ HOURLY_CRON = "50 * * * *"
 _MAX_ROWS = 60
 
 
-@define_asset(
-    SOURCE_COVERAGE,
+@definition.define_asset(
+    keys.SOURCE_COVERAGE,
     description=(
         "How much of each month is stored, by source: values of the grid, days of news and "
         "forecasts, files that were asked for; and which files were absent or failed. The job "
@@ -536,7 +513,7 @@ _MAX_ROWS = 60
     kinds={"polars"},
     code=("compevo_pipeline/work/source_coverage.py",),
 )
-def coverage(workspace: dg.ResourceParam[Deployment]) -> dg.MaterializeResult[Any]:
+def coverage(workspace: WorkspaceParam) -> Result:
     """Count slots by source and month."""
     counts = measure_coverage(workspace)
     troubled = tabulate_files(list_troubled(workspace))
@@ -551,11 +528,11 @@ def coverage(workspace: dg.ResourceParam[Deployment]) -> dg.MaterializeResult[An
 
 
 @dg.asset_check(
-    asset=SOURCE_COVERAGE,
+    asset=keys.SOURCE_COVERAGE,
     name="no_failed_file",
     description="No file that was asked for last failed; absent ones are asked for again.",
 )
-def check_coverage(workspace: dg.ResourceParam[Deployment]) -> dg.AssetCheckResult:
+def check_coverage(workspace: WorkspaceParam) -> dg.AssetCheckResult:
     """Warn where asking for a file failed and nothing has come since."""
     troubled = list_troubled(workspace)
     failed = [entry for entry in troubled if entry.state is EntryState.FAILED]
@@ -572,7 +549,7 @@ def check_coverage(workspace: dg.ResourceParam[Deployment]) -> dg.AssetCheckResu
 
 coverage_job = dg.define_asset_job(
     "coverage",
-    dg.AssetSelection.assets(SOURCE_COVERAGE),
+    dg.AssetSelection.assets(keys.SOURCE_COVERAGE),
     description="Counts what is stored of every source by month; takes seconds.",
     tags={"compevo/job": "coverage"},
 )

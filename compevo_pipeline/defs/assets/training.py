@@ -20,26 +20,21 @@ from compevo_core.errors import ConfigError
 from compevo_core.evaluation.method_choice import POPULATION
 from compevo_core.training.prior import name_members, name_method
 from compevo_core.training.run_folder import RunFolder
+from compevo_pipeline.defs import definition
 from compevo_pipeline.defs.asset_keys import NEWS_EMBEDDINGS, model_key, windows_key
-from compevo_pipeline.defs.definition import GPU_POOL, NO_SOURCE, LaunchConfig, define_by_dataset
+from compevo_pipeline.defs.definition import Context, Result, WorkspaceParam
 from compevo_pipeline.defs.metadata import escape_markdown, sketch_validation
 from compevo_pipeline.defs.resources import LauncherName, Launchers
 from compevo_pipeline.launchers.worker import TrainJob
+from compevo_pipeline.storage import runs
 from compevo_pipeline.storage.code_versions import TRAINING_CODE, code_version, fits_folder
-from compevo_pipeline.storage.runs import (
-    hash_model,
-    make_run_name,
-    read_code_version,
-    set_current_run,
-    write_code_version,
-)
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.embedded_news import write_news
 from compevo_pipeline.work.methods import choose_name, configure_chosen, plan_method, plan_preset
 from compevo_pipeline.work.stored_windows import read_windows
 
 
-def build_settings_model() -> type[LaunchConfig]:
+def build_settings_model() -> type[definition.LaunchConfig]:
     """Return the library's settings by section, each of which a launch may leave out.
 
     Types, bounds, choices and notes come from the library. A note also says which value holds where
@@ -55,8 +50,8 @@ def build_settings_model() -> type[LaunchConfig]:
 
     return create_model(
         "Settings",
-        __base__=LaunchConfig,
-        __cls_kwargs__=NO_SOURCE,
+        __base__=definition.LaunchConfig,
+        __cls_kwargs__=definition.NO_SOURCE,
         __doc__="Settings that differ from the preset's, by section.",
         **sections,
     )
@@ -97,13 +92,13 @@ def _show(value: object) -> str:
 # texts, and the settings a model.
 if TYPE_CHECKING:
     PresetName = str
-    Settings = LaunchConfig
+    Settings = definition.LaunchConfig
 else:
     PresetName = Literal[tuple(list_presets())]
     Settings = build_settings_model()
 
 
-class TrainConfig(LaunchConfig):
+class TrainConfig(definition.LaunchConfig):
     """What to train: a method, or a preset, and what differs from it."""
 
     method: str | None = None
@@ -172,7 +167,7 @@ class TrainConfig(LaunchConfig):
         }
 
 
-@define_by_dataset(
+@definition.define_by_dataset(
     model_key,
     deps=[windows_key, NEWS_EMBEDDINGS],
     description=(
@@ -181,15 +176,15 @@ class TrainConfig(LaunchConfig):
     ),
     kinds={"pytorch", "huggingface"},
     code=TRAINING_CODE,
-    pool=GPU_POOL,
+    pool=definition.GPU_POOL,
     config=TrainConfig,
 )
 def build_model_asset(
     dataset: str,
-    context: dg.AssetExecutionContext,
-    workspace: dg.ResourceParam[Deployment],
+    context: Context,
+    workspace: WorkspaceParam,
     launchers: dg.ResourceParam[Launchers],
-) -> dg.MaterializeResult[Any]:
+) -> Result:
     """Train the method, or find the run that is trained already."""
     config = TrainConfig.read(context)
     layout = workspace.layout
@@ -212,14 +207,14 @@ def build_model_asset(
         )
     context.log.info("\n".join(filter(None, (plan.sentence, plan.news))))
     if plan.trained is not None:
-        set_current_run(layout, dataset, plan.trained.name)
+        runs.set_current_run(layout, dataset, plan.trained.name)
         return describe_model(workspace, plan.trained, plan.config, choice=plan.sentence)
 
     # Named by configuration and data: the same training finds its own checkpoints.
-    run = layout.run(make_run_name(plan.label, plan.config, windows))
+    run = layout.run(runs.make_run_name(plan.label, plan.config, windows))
     version, resumes = code_version(*TRAINING_CODE), config.resume
     is_finished = RunFolder(run).is_finished
-    made_by = read_code_version(run) if is_finished else None
+    made_by = runs.read_code_version(run) if is_finished else None
     # A run of the command line keeps no version, and is taken as it is.
     if made_by not in (None, version):
         context.log.warning(
@@ -241,10 +236,10 @@ def build_model_asset(
     )
     reported = launchers.launch(context, [job], config.launcher, config.processes)
     if not (is_finished and resumes):
-        write_code_version(run, version)
+        runs.write_code_version(run, version)
 
     # Only a finished run becomes the one that is scored: a failed launch raises above.
-    set_current_run(layout, dataset, run.name)
+    runs.set_current_run(layout, dataset, run.name)
     return describe_model(workspace, run, plan.config, **reported)
 
 
@@ -253,7 +248,7 @@ def describe_model(
     run: Path,
     config: RunConfig,
     **reported: Any,  # noqa: ANN401 - metadata
-) -> dg.MaterializeResult[Any]:
+) -> Result:
     """Return what the UI shows of a finished run: rounds, if any, settings, what was reported."""
     rounds = RunFolder(run).read_rounds()
     of_rounds: dict[str, Any] = {}
@@ -282,5 +277,5 @@ def describe_model(
     return dg.MaterializeResult(
         metadata=shown | reported,
         # Another training is another model, even from the same inputs: old scores are stale.
-        data_version=dg.DataVersion(hash_model(run)),
+        data_version=dg.DataVersion(runs.hash_model(run)),
     )

@@ -5,39 +5,31 @@ showing them. What does not: how windows are cut (``compevo_core.data.cutting``)
 (``compevo_core.data.splits``).
 """
 
-from typing import Any
-
 import dagster as dg
 import polars as pl
 
 from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.candidates import NewsCutoff
 from compevo_core.data.window import FRAME_SCHEMA, WindowSet, read_hash
-from compevo_pipeline.defs import metadata
+from compevo_pipeline.defs import definition, metadata
 from compevo_pipeline.defs.asset_keys import NEWS_ARTICLES, series_key, windows_key
-from compevo_pipeline.defs.definition import DAILY_REFRESH, LaunchConfig, define_by_dataset
-from compevo_pipeline.defs.metadata import render_sketch
+from compevo_pipeline.defs.definition import Context, Result, WorkspaceParam
+from compevo_pipeline.work import stored_windows
 from compevo_pipeline.work.deployment import Deployment
-from compevo_pipeline.work.stored_windows import (
-    CUTTING_CODE,
-    are_current,
-    cut_windows,
-    write_windows,
-)
 
 _PREVIEW_WINDOWS = 5
 _MAX_CALENDAR_CHARACTERS = 80
 _MAX_COVERAGE_ROWS = 40  # traffic has hundreds of sensors
 
 
-class WindowConfig(LaunchConfig):
+class WindowConfig(definition.LaunchConfig):
     """Which news a window may see."""
 
     news_cutoff: NewsCutoff = "origin"
     """origin; or horizon-end, which leaks as published prompts do and is marked so"""
 
 
-@define_by_dataset(
+@definition.define_by_dataset(
     windows_key,
     deps=[series_key, NEWS_ARTICLES],
     description=(
@@ -46,14 +38,12 @@ class WindowConfig(LaunchConfig):
     ),
     kinds={"polars", "parquet"},
     # Another release of the library may know other holidays: windows are cut again then.
-    code=CUTTING_CODE,
+    code=stored_windows.CUTTING_CODE,
     data_release=HOLIDAYS_VERSION,
-    freshness_policy=DAILY_REFRESH,
+    freshness_policy=definition.DAILY_REFRESH,
     config=WindowConfig,
 )
-def build_windows_asset(
-    dataset: str, context: dg.AssetExecutionContext, workspace: dg.ResourceParam[Deployment]
-) -> dg.MaterializeResult[Any]:
+def build_windows_asset(dataset: str, context: Context, workspace: WorkspaceParam) -> Result:
     """Cut the windows of a data set and write them."""
     config = WindowConfig.read(context)
     folder = workspace.layout.windows(dataset)
@@ -62,20 +52,20 @@ def build_windows_asset(
     of_windows = dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=block)
     before = context.instance.fetch_materializations(of_windows, limit=1).records
     shown = before[0].asset_materialization if before else None
-    if shown and are_current(workspace, dataset, config.news_cutoff):
+    if shown and stored_windows.are_current(workspace, dataset, config.news_cutoff):
         context.log.info(f"windows of {dataset}: nothing that they are cut from has changed")
         return dg.MaterializeResult(
             metadata=shown.metadata, data_version=dg.DataVersion(read_hash(folder)[:32])
         )
 
-    windows = cut_windows(workspace, dataset, config.news_cutoff)
-    write_windows(workspace, windows, config.news_cutoff)
+    windows = stored_windows.cut_windows(workspace, dataset, config.news_cutoff)
+    stored_windows.write_windows(workspace, windows, config.news_cutoff)
 
     context.log.info(f"{len(windows)} windows of {dataset}, hash {windows.hash[:16]}")
     return describe_windows(workspace, windows)
 
 
-def describe_windows(workspace: Deployment, windows: WindowSet) -> dg.MaterializeResult[Any]:
+def describe_windows(workspace: Deployment, windows: WindowSet) -> Result:
     """Return counts by split and subset, what was left out, a preview and one window drawn."""
     manifest = windows.manifest
     folder = workspace.layout.windows(windows.dataset)
@@ -96,7 +86,7 @@ def describe_windows(workspace: Deployment, windows: WindowSet) -> dg.Materializ
     if window.view.published is not None:
         lines["published forecast"] = list(window.view.published)
     shown = {
-        "middle_window": render_sketch(lines, ends=("first step", "last step")),
+        "middle_window": metadata.render_sketch(lines, ends=("first step", "last step")),
         "dagster/row_count": len(windows),
         "dagster/column_schema": metadata.make_column_schema(FRAME_SCHEMA),
         "mode": workspace.data_mode.value,

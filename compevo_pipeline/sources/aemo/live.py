@@ -17,15 +17,10 @@ from datetime import date, datetime, timedelta
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
+import polars as pl
+
 from compevo_core.errors import SchemaDrift, SourceAbsent, SourceError
-from compevo_pipeline.sources.aemo.names import (
-    ACTUAL_REPORT,
-    DAY,
-    FORECAST_REPORT,
-    MMSDM_ACTUAL,
-    ROOFTOP_REPORT,
-    read_stamp,
-)
+from compevo_pipeline.sources.aemo import names
 from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import decode_lossy, unzip_nested
@@ -37,20 +32,20 @@ from compevo_pipeline.sources.common.nem import HALF_HOUR, NEM_OFFSET, REGIONS
 PRICE_ROOT = "https://aemo.com.au/aemo/data/nem/priceanddemand"
 REPORTS_ROOT = "https://nemweb.com.au/Reports"
 MMSDM_ROOT = "https://nemweb.com.au/Data_Archive/Wholesale_Electricity/MMSDM"
-MMSDM_FILES = (f"PUBLIC_ARCHIVE#{MMSDM_ACTUAL}", f"PUBLIC_DVD_{MMSDM_ACTUAL}")
+MMSDM_FILES = (f"PUBLIC_ARCHIVE#{names.MMSDM_ACTUAL}", f"PUBLIC_DVD_{names.MMSDM_ACTUAL}")
 """Names of MMSDM's table of actuals, the newer spelling first; AEMO changed it in August 2024."""
 
 _MMSDM_TABLES = "MMSDM_Historical_Data_SQLLoader/DATA"
 LISTINGS = "aemo_listings"
 WEEK = timedelta(days=7)
-LOOKBACK = 14 * DAY
+LOOKBACK = 14 * names.DAY
 MANY_FILES = 100
 """Missing half-hours above which the weekly archives are asked first: one holds 336."""
 
 _REPORT_FOLDERS = {
-    ACTUAL_REPORT: "Operational_Demand/ACTUAL_HH",
-    FORECAST_REPORT: "Operational_Demand/FORECAST_HH",
-    ROOFTOP_REPORT: "ROOFTOP_PV/FORECAST",
+    names.ACTUAL_REPORT: "Operational_Demand/ACTUAL_HH",
+    names.FORECAST_REPORT: "Operational_Demand/FORECAST_HH",
+    names.ROOFTOP_REPORT: "ROOFTOP_PV/FORECAST",
 }
 """Report -> its folder below ``Current`` and ``Archive``."""
 
@@ -96,12 +91,9 @@ def fetch_price_and_demand(live: LiveContext) -> Iterator[RawFile]:
             if is_final and not live.ledger.is_due(PRICE, name, live.now):
                 continue
 
-            with tolerance.attempt(live, PRICE, name, url, is_final=is_final):
-                raw = live.client.fetch(
-                    FileRequest(url=url, source=PRICE, name=name, is_final=is_final)
-                )
-                if raw is not None:
-                    yield raw
+            request = FileRequest(url=url, source=PRICE, name=name, is_final=is_final)
+            with tolerance.attempt(live, request):
+                yield from live.fetch(request)
 
     tolerance.raise_if_nothing_arrived()
 
@@ -117,7 +109,7 @@ def fetch_operational(live: LiveContext) -> Iterator[RawFile]:
         try:
             yield from _fetch_report(live, report)
         except SourceError as error:
-            if report == ACTUAL_REPORT:
+            if report == names.ACTUAL_REPORT:
                 failure = error
             else:
                 log.warning("%s is left out: %s", report, error)
@@ -140,7 +132,7 @@ def _fetch_report(live: LiveContext, report: str) -> Iterator[RawFile]:
     oldest = stamps[0]
     for stamp in stamps:
         # A single file that was left behind says nothing about the days after it.
-        if oldest - stamp > DAY:
+        if oldest - stamp > names.DAY:
             break
         oldest = stamp
     if start < oldest or len(missing) > MANY_FILES:
@@ -161,13 +153,14 @@ def _fetch_older(
         weeks = []
 
     oldest = min((week.first for week in weeks), default=end)
-    if live.since is not None and start < oldest and report == ACTUAL_REPORT:
+    if live.since is not None and start < oldest and report == names.ACTUAL_REPORT:
         for month in _list_months(start, min(end, oldest)):
             # A month appears in MMSDM weeks after its end: its absence is not a failure.
             name = f"MMSDM_{month:%Y%m}"
             folder = f"{MMSDM_ROOT}/{month:%Y}/MMSDM_{month:%Y_%m}/{_MMSDM_TABLES}/"
             if live.ledger.is_due(OPERATIONAL, name, live.now):
-                with tolerance.attempt(live, OPERATIONAL, name, folder, is_final=True):
+                request = FileRequest(url=folder, source=OPERATIONAL, name=name, is_final=True)
+                with tolerance.attempt(live, request):
                     tables = read_listing(live.client, [folder], MMSDM_FILES)
                     yield from _fetch_files(live, tables, tolerance)
     yield from _fetch_files(live, [w for w in weeks if w.overlaps(start, end)], tolerance)
@@ -180,11 +173,9 @@ def _fetch_files(
         if not live.ledger.is_due(OPERATIONAL, file.name, live.now):
             continue
 
-        with tolerance.attempt(live, OPERATIONAL, file.name, file.url, is_final=True):
-            raw = live.client.fetch(
-                FileRequest(url=file.url, source=OPERATIONAL, name=file.name, is_final=True)
-            )
-            if raw is not None:
+        request = FileRequest(url=file.url, source=OPERATIONAL, name=file.name, is_final=True)
+        with tolerance.attempt(live, request):
+            for raw in live.fetch(request):
                 yield from _unpack(live, raw)
 
 
@@ -212,9 +203,8 @@ def _unpack(live: LiveContext, raw: RawFile) -> list[RawFile]:
     """Return the reports in a zip; each report of a weekly zip counts as fetched."""
     members = unpack(raw)
     if len(members) > 1:
-        live.ledger.record_members(
-            raw.source, [f"{PurePosixPath(member.name).stem}.zip" for member in members], raw
-        )
+        packed = [f"{PurePosixPath(member.name).stem}.zip" for member in members]
+        live.ledger.record_members(raw.source, packed, raw)
     return members
 
 
@@ -227,12 +217,8 @@ def read_listing(
     since paths are case-sensitive since 2026 and a ``#`` in a name is encoded once or twice.
 
     ``folders`` are the spellings of its address that were seen; the first that exists is read.
-    Capitals of ``prefixes`` do not count.
-
-    Raises:
-        SourceAbsent: no such folder, or it is empty.
-        SchemaDrift: the folder has files, and none of that name: they were renamed.
-        SourceError: as :meth:`Client.fetch`.
+    Capitals of ``prefixes`` do not count. SourceAbsent if there is no such folder, or it is empty;
+    SchemaDrift if it has files, and none of that name: they were renamed.
     """
     absent: SourceAbsent | None = None
     for url in folders:
@@ -255,7 +241,7 @@ def read_listing(
         name = link.rsplit("/", 1)[-1]
         read = unquote(unquote(name))
         is_wanted = read.upper().startswith(tuple(prefix.upper() for prefix in prefixes))
-        if is_wanted and (stamp := read_stamp(read)) is not None:
+        if is_wanted and (stamp := names.read_stamp(read)) is not None:
             # A date without time names a week of files.
             first, is_day = stamp
             last = first + (WEEK if is_day else timedelta(0))
@@ -277,16 +263,13 @@ def _spell_folder(part: str, report: str) -> list[str]:
 
 def _list_months(start: datetime, end: datetime) -> list[date]:
     """Return the first days of the months, in NEM time, that have an interval in [start, end)."""
-    months = [_find_month(start)]
-    last = _find_month(end - HALF_HOUR)
-    while months[-1] < last:
-        months.append((months[-1] + timedelta(days=32)).replace(day=1))
-    return months
+    first, last = _find_month(start), _find_month(end - HALF_HOUR)
+    return pl.date_range(first, max(first, last), "1mo", eager=True).to_list()
 
 
 def _find_last_month(moment: datetime) -> date:
     """Return the first day of the month, in NEM time, before the one that holds a moment."""
-    return (_find_month(moment) - DAY).replace(day=1)
+    return (_find_month(moment) - names.DAY).replace(day=1)
 
 
 def _find_month(moment: datetime) -> date:

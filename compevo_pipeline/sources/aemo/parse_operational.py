@@ -52,7 +52,6 @@ _KEY = ("REGIONID", "INTERVAL_DATETIME")
 _NO_DEMAND_MW = 1e9
 """Above every demand there can be; a number of hundreds of digits fits no column."""
 
-
 _Values = Annotated[
     list[Annotated[Number, Field(gt=-_NO_DEMAND_MW, lt=_NO_DEMAND_MW)] | None],
     Field(min_length=nem.PERIODS_PER_DAY, max_length=nem.PERIODS_PER_DAY),
@@ -89,10 +88,8 @@ def parse_operational(*raws: RawFile) -> pl.DataFrame:
     """Parse files into ``SERIES_SCHEMA``: actuals, and the forecasts of day files.
 
     A null actual becomes a row flagged ``missing``. A report of forecasts has no row: one interval
-    has many issues, which :func:`parse_published` keeps apart.
-
-    Returns:
-        Rows of ``AEMO/OPERATIONAL_DEMAND/<region>`` and ``AEMO/POE10|POE50|POE90/<region>``.
+    has many issues, which :func:`parse_published` keeps apart. Series are
+    ``AEMO/OPERATIONAL_DEMAND/<region>`` and ``AEMO/POE10|POE50|POE90/<region>``.
     """
     frames = [pl.DataFrame(schema=SERIES_SCHEMA)]
     if actual := _select_report(raws, ACTUAL_REPORT):

@@ -26,7 +26,6 @@ _FRAME_COLUMNS = ("_record", "_table", "_part", "_version")
 _FOOTER = re.compile(r'^C,"?END OF REPORT"?,(\d{1,12})$')
 _SHOWN_CHARACTERS = 60
 
-
 # By header; two columns identify the collection: the region, and the spelling of the stamp.
 _COLLECTIONS: dict[tuple[str, ...], tuple[pl.Expr, tuple[str, ...]]] = {
     # The day comes first.
@@ -40,10 +39,8 @@ def parse_price(raw: RawFile, *, tolerate_gaps: bool = False) -> pl.DataFrame:
     """Parse ``PRICE_AND_DEMAND_YYYYMM_REGION.csv`` into half-hourly demand and price.
 
     A month has 30-minute rows until 2021-09 and 5-minute rows after. With ``tolerate_gaps`` stamps
-    may be missing; half-hours without six parts are nulled and flagged.
-
-    Returns:
-        ``AEMO/TOTALDEMAND/<region>`` in MW and ``AEMO/RRP/<region>`` in AUD/MWh.
+    may be missing; half-hours without six parts are nulled and flagged. Series are
+    ``AEMO/TOTALDEMAND/<region>`` in MW and ``AEMO/RRP/<region>`` in AUD/MWh.
     """
     text = read_text(raw.content, raw.name)
     table = tables.read_table(text, raw.name, PRICE_HEADER)

@@ -74,14 +74,11 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     """
     absent: list[SourceAbsent] = []
     for product in PRODUCTS:
+        is_cut = mode is Mode.SAMPLE and product == OPERATIONAL
+        first = _FIRST_SAMPLE_DAY if is_cut else ""
         try:
-            for raw in _read_product(product, mode, archive, clock):
-                if (
-                    mode is not Mode.SAMPLE
-                    or product != OPERATIONAL
-                    or raw.name >= _FIRST_SAMPLE_DAY
-                ):
-                    yield raw
+            files = _read_product(product, mode, archive, clock)
+            yield from (raw for raw in files if raw.name >= first)
         except SourceAbsent as error:
             absent.append(error)
 

@@ -171,10 +171,8 @@ def read_product(
 
     In an archive these are the files anywhere below ``folder`` whose name fits a pattern of
     ``files``. Publishers' downloads differ in capitals, folders and packing, and none of them
-    counts: a plain file is one, a zip of zips or a tar several.
-
-    SourceAbsent if the archive has no file of the product; SourceTransient or SchemaDrift if one
-    cannot be unpacked.
+    counts: a plain file is one, a zip of zips or a tar several. SourceAbsent if the archive has no
+    file of the product; SourceTransient or SchemaDrift if one cannot be unpacked.
     """
     if mode is Mode.SAMPLE:
         yield from read_sample_files(source)

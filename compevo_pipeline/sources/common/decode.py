@@ -167,11 +167,8 @@ def check_document(document: object, name: str, kind: type[_Kind], *within: str)
 def parse_json(text: str, name: str, *, strict: bool = True) -> tuple[object, int]:
     """Decode JSON that somebody else wrote.
 
-    Unless ``strict``, texts may hold control characters.
-
-    Returns:
-        The document, and how many halves of surrogate pairs (of titles that were cut inside a
-        character) were replaced by U+FFFD.
+    Unless ``strict``, texts may hold control characters. Also return how many halves of surrogate
+    pairs (of titles that were cut inside a character) were replaced by U+FFFD.
     """
     try:
         document = json.loads(

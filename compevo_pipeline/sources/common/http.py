@@ -139,11 +139,7 @@ MEANINGS = (
         lambda answer: answer.status in (408, 425, 429) or answer.status >= 500,
         SourceTransient,
     ),
-    Meaning(
-        "any other status, such as a part (206)",
-        lambda answer: True,
-        SourceRejected,
-    ),
+    Meaning("any other status, such as a part (206)", lambda answer: True, SourceRejected),
 )
 """The first that fits is used."""
 
@@ -207,8 +203,7 @@ class Client:
     def fetch(self, request: FileRequest) -> RawFile | None:
         """Get one file and keep its bytes, or raise the error that its answer amounts to.
 
-        Returns:
-            The file; None where its rows are in the store and the publisher has nothing newer.
+        None where its rows are in the store and the publisher has nothing newer.
 
         Raises:
             SourceAbsent: there is no such file.
@@ -410,10 +405,8 @@ def read_body(
 ) -> bytes:
     """Write a body into ``sink`` as it arrives; return its first bytes.
 
-    Raises:
-        SourceRejected: the body is larger than ``cap`` bytes, after decompression.
-        TooSlow: it runs past ``deadline``, or for longer than ``BODY_TIMEOUT_S``. SourceTransient:
-        it is cut or damaged.
+    SourceRejected if it is larger than ``cap`` bytes, after decompression; TooSlow if it runs past
+    ``deadline``, or for longer than ``BODY_TIMEOUT_S``; SourceTransient if it is cut or damaged.
     """
     cap = cap if response.ok else min(cap, _MAX_ERROR_BYTES)
     head = b""

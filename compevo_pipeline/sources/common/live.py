@@ -20,7 +20,7 @@ from compevo_core.errors import (
 )
 from compevo_pipeline.sources.common.base import Mode, RawFile, read_archive_file
 from compevo_pipeline.sources.common.hosts import PemsAccess, QueryKey
-from compevo_pipeline.sources.common.http import Client
+from compevo_pipeline.sources.common.http import Client, FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState, Ledger
 
 MAX_FAILED_FILES = 3  # files of one product that may fail before the rest is not asked for
@@ -53,6 +53,12 @@ class LiveContext:
         end = min(self.until or self.now, self.now)
         return (self.since or self.now - lookback), end
 
+    def fetch(self, request: FileRequest) -> Iterator[RawFile]:
+        """Yield a file, unless its rows are stored and the publisher has nothing newer."""
+        raw = self.client.fetch(request)
+        if raw is not None:
+            yield raw
+
 
 @dataclass
 class Tolerance:
@@ -63,28 +69,26 @@ class Tolerance:
     failures: list[SourceError] = field(default_factory=list)
 
     @contextmanager
-    def attempt(
-        self, live: LiveContext, source: str, name: str, url: str, *, is_final: bool
-    ) -> Iterator[None]:
+    def attempt(self, live: LiveContext, request: FileRequest) -> Iterator[None]:
         """Fetch one file in the block; if that fails, note it and continue with the next one.
 
-        The absence of a final file, which never changes, is remembered.
-
-        SourceBlocked and SourceRejected pass: the next file would meet the same. Of other failures
-        the last of :data:`MAX_FAILED_FILES` passes; absent files do not count.
+        The absence of a final file, which never changes, is remembered. SourceBlocked and
+        SourceRejected pass: the next file would meet the same. Of other failures the last of
+        :data:`MAX_FAILED_FILES` passes; absent files do not count.
         """
         try:
             yield
             self.arrived += 1
         except SourceAbsent as error:
             self.failures.append(error)
-            if is_final:
-                live.ledger.mark_absent(source, name, url, live.now)
+            if request.is_final:
+                live.ledger.mark_absent(request.source, request.name, request.url, live.now)
         except (SourceBlocked, SourceRejected):
             raise
         except SourceError as error:
             self.failures.append(error)
-            live.ledger.reject(source, name, f"{type(error).__name__}: {error}")
+            note = f"{type(error).__name__}: {error}"
+            live.ledger.reject(request.source, request.name, note)
             log.warning("%s: %s", self.product, error)
             failed = [error for error in self.failures if not isinstance(error, SourceAbsent)]
             if len(failed) >= MAX_FAILED_FILES:

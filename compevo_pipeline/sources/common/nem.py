@@ -49,12 +49,8 @@ def average_half_hours(table: pl.DataFrame, stamp: str, by: str, values: list[st
 
     All six parts are required: a half-hour with fewer, or with a part that has no value, stays with
     null values and the flag :data:`INCOMPLETE`. AEMO's own trading interval was this mean until
-    2021-10-01, so the two eras join.
-
-    ``stamp`` is the column of naive interval ends in NEM time; ``by`` identifies the series.
-
-    Returns:
-        ``by``, ``stamp``, ``values`` and ``flag``.
+    2021-10-01, so the two eras join. ``stamp`` is the column of naive interval ends in NEM time;
+    ``by`` identifies the series. The columns are ``by``, ``stamp``, ``values`` and ``flag``.
     """
     # A stamp of hh:30 exactly belongs to the half-hour that it ends, not to the next.
     end = (pl.col(stamp).dt.offset_by("-1us").dt.truncate("30m") + HALF_HOUR).alias(stamp)

@@ -83,10 +83,8 @@ class RawStore:
         """Store the bytes of a file that was read from disk or made; return their path.
 
         They are not flushed to disk: one day has hundreds of files, each can be read again, and the
-        hash finds a damaged one.
-
-        DataError or SchemaDrift if source or name would lead outside the folder; StoreBusy if
-        another run writes this source for too long.
+        hash finds a damaged one. DataError or SchemaDrift if source or name would lead outside the
+        folder; StoreBusy if another run writes this source for too long.
         """
         path = self._path(raw.source, raw.name)
         if not _holds(path, raw):

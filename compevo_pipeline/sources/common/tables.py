@@ -85,9 +85,7 @@ def read_rows(
     """Read rows without a header; ``first_line`` is the number of their first line in the file.
 
     Cells may be quoted. Only with ``spans_lines`` may they hold line breaks, and lines be blank.
-
-    Returns:
-        One text column for each of ``columns``, and :data:`LINE`.
+    Each of ``columns`` is a column of text; :data:`LINE` is added.
     """
     # Blank lines at the end do no harm; one between rows is a row without cells.
     end = text.find("\n", len(text.rstrip()))
@@ -364,11 +362,8 @@ def check_periods(rows: pl.DataFrame, raws: Sequence[RawFile], read: ReadPeriods
     """Return rows of files; all must be within the periods that the names of their files state.
 
     A publisher who puts another month, region or day under a name would change known values of
-    another time, so such a file is rejected as a whole.
-
-    The ``source`` of ``rows`` is the label of their file.
-
-    SchemaDrift names the first file with rows outside, one of them, and the remedy.
+    another time, so such a file is rejected as a whole. The ``source`` of ``rows`` is the label of
+    their file. SchemaDrift names the first file with rows outside, one of them, and the remedy.
     """
     periods = [{"source": raw.label} | asdict(period) for raw in raws for period in read(raw)]
     if not periods:

@@ -15,13 +15,13 @@ The API has been shedding load since 2026 and gives no guarantee: only the query
 is asked of it.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from compevo_core.errors import SourceAbsent, SourceBlocked, SourceError, SourceTransient
+from compevo_core.runtime.files import hash_text
 from compevo_pipeline.sources.common.articles import EmptyNewsAnswer
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.decode import gunzip, unzip_only
@@ -29,11 +29,7 @@ from compevo_pipeline.sources.common.http import FileRequest
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.gdelt.parse import MAX_BULK_BYTES, parse_doc, raise_if_throttled
-from compevo_pipeline.sources.gdelt.source import (
-    BULK_SOURCE,
-    QUARTER_HOUR,
-    read_queries,
-)
+from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, QUARTER_HOUR, read_queries
 
 SAFE_ROOT = "https://storage.googleapis.com/data.gdeltproject.org"
 """GDELT's files at a host whose certificate is right."""
@@ -83,10 +79,8 @@ class _Refresh:
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     """Fetch the files of the quarter hours that are not stored, newest first.
 
-    Raises:
-        SourceBlocked: the host refused every file of many quarter hours.
-        SourceTransient: a file was damaged twice and set aside; all others are fetched.
-        SourceError: any other failure.
+    SourceBlocked if the host refused every file of many quarter hours; SourceTransient if a file
+    was damaged twice and set aside: all others are fetched.
     """
     limits = read_queries(live.news_queries).fetch
     start, end = live.span(timedelta(days=limits.days_back))
@@ -121,7 +115,16 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
                 )
             break
         yield from _fetch_gal(refresh, slot)
-    _raise_without_files(refresh)
+    if not refresh.files and refresh.tried >= _FEWEST_TRIED:
+        where = f"{SAFE_ROOT}/gdeltv3/gal: none of {refresh.tried} quarter hours has a file"
+        if refresh.refusals:
+            raise SourceBlocked(
+                f"{where} and requests were refused ({refresh.refusals[-1]}); check whether access "
+                "is allowed from this address"
+            )
+        raise SourceAbsent(
+            f"{where}; GDELT may be down or have moved its files: look at its blog, then try later"
+        )
 
     for slot in {"none": [], "gaps": refresh.gaps, "all": slots}[limits.gkg]:
         if refresh.is_spent:
@@ -153,24 +156,7 @@ def fetch_query(
 
 def round_down(moment: datetime) -> datetime:
     """Round down to a quarter hour, GDELT's grid."""
-    return moment - timedelta(
-        minutes=moment.minute % 15, seconds=moment.second, microseconds=moment.microsecond
-    )
-
-
-def _raise_without_files(refresh: _Refresh) -> None:
-    """Raise where many quarter hours were tried and none has a file."""
-    if refresh.files or refresh.tried < _FEWEST_TRIED:
-        return
-    where = f"{SAFE_ROOT}/gdeltv3/gal: none of {refresh.tried} quarter hours has a file"
-    if refresh.refusals:
-        raise SourceBlocked(
-            f"{where} and requests were refused ({refresh.refusals[-1]}); check whether access is "
-            "allowed from this address"
-        )
-    raise SourceAbsent(
-        f"{where}; GDELT may be down or have moved its files: look at its blog, then try later"
-    )
+    return moment.replace(minute=moment.minute // 15 * 15, second=0, microsecond=0)
 
 
 def _fetch_gkg(refresh: _Refresh, slot: datetime) -> Iterator[RawFile]:
@@ -329,5 +315,5 @@ def _fetch_span(
 
 
 def _name_span(query: str, start: datetime, end: datetime) -> str:
-    key = hashlib.sha256(query.encode()).hexdigest()[:_HASH_DIGITS]
+    key = hash_text(query)[:_HASH_DIGITS]
     return f"artlist_{key}_{start:{_STAMP}}_{end:{_STAMP}}.json"

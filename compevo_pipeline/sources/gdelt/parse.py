@@ -26,6 +26,7 @@ from pydantic import BaseModel
 
 from compevo_core.errors import SchemaDrift, SourceRejected, SourceTransient
 from compevo_pipeline.errors import Throttled
+from compevo_pipeline.sources.common import decode
 from compevo_pipeline.sources.common.articles import (
     EmptyNewsAnswer,
     NewsRecord,
@@ -33,15 +34,6 @@ from compevo_pipeline.sources.common.articles import (
     is_web_address,
 )
 from compevo_pipeline.sources.common.base import RawFile
-from compevo_pipeline.sources.common.decode import (
-    Moment,
-    check_document,
-    decode_lossy,
-    gunzip,
-    parse_json,
-    read_title,
-    unzip_only,
-)
 
 GKG_COLUMNS = 27
 GAL_SUFFIXES = (".gal.json.gz", ".gal.json")
@@ -101,7 +93,7 @@ class _ArticleList(BaseModel):
 
 class _StoredPoll(BaseModel):
     events: list[Any]
-    fetched_at: Moment
+    fetched_at: decode.Moment
 
 
 def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
@@ -113,7 +105,7 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
         SourceRejected: GDELT's one-sentence refusal of the query.
         SchemaDrift: JSON beyond repair, or JSON that is not an article list.
     """
-    text, replaced = decode_lossy(raw.content)
+    text, replaced = decode.decode_lossy(raw.content)
     head = text.strip()[:_HEAD_CHARACTERS]
     if not head:
         raise SourceTransient(f"{raw.name}: an empty body; GDELT is overloaded, ask again later")
@@ -145,10 +137,10 @@ def parse_bulk(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     """
     content, file_time = raw.content, read_file_time(raw.name)
     if raw.name.endswith(".zip"):
-        content = unzip_only(content, raw.name, MAX_BULK_BYTES)
+        content = decode.unzip_only(content, raw.name, MAX_BULK_BYTES)
     elif raw.name.endswith(".gz"):
-        content = gunzip(content, raw.name, MAX_BULK_BYTES)
-    text, replaced = decode_lossy(content)
+        content = decode.gunzip(content, raw.name, MAX_BULK_BYTES)
+    text, replaced = decode.decode_lossy(content)
 
     is_gal = raw.name.endswith(GAL_SUFFIXES)
     counts = Counter({"repairs": 0, "bytes replaced": replaced})
@@ -191,7 +183,7 @@ def raise_if_throttled(start: bytes) -> None:
 def load_json(text: str, name: str) -> tuple[object, int]:
     """Decode JSON, repaired where the strict reading fails; return the number of repairs, too."""
     try:
-        return parse_json(text, name)
+        return decode.parse_json(text, name)
     except SchemaDrift:
         pass
 
@@ -199,7 +191,7 @@ def load_json(text: str, name: str) -> tuple[object, int]:
     # The pattern takes whole escapes first, so a lone backslash in a match is a stray one.
     strays = sum(match[0] == "\\" for match in _ESCAPE.finditer(clean))
     clean = _ESCAPE.sub(lambda match: match[0] if len(match[0]) > 1 else "\\\\", clean)
-    document, mended = parse_json(clean, f"{name} (after repair)", strict=False)
+    document, mended = decode.parse_json(clean, f"{name} (after repair)", strict=False)
     return document, dropped + strays + mended
 
 
@@ -224,12 +216,12 @@ def _read_entries(document: object, raw: RawFile) -> tuple[list[Any], _Layout, d
     """Return the listed entries, their layout, and when they were fetched."""
     # A stored poll states its own fetch time; the archive was read much later.
     if isinstance(document, dict) and "events" in document:
-        poll = check_document(document, raw.name, _StoredPoll)
+        poll = decode.check_document(document, raw.name, _StoredPoll)
         entries, layout, fetched_at = poll.events, _STORED_POLL, poll.fetched_at.astimezone(UTC)
     else:
         # GDELT answers {} where it has none.
         known = {"articles": []} if document == {} else document
-        entries = check_document(known, raw.name, _ArticleList).articles
+        entries = decode.check_document(known, raw.name, _ArticleList).articles
         layout, fetched_at = _ARTICLE_LIST, raw.fetched_at
 
     if not entries:
@@ -245,7 +237,7 @@ def _read_doc_entry(entry: object, layout: _Layout) -> NewsRecord | None:
     if not isinstance(entry, dict) or not is_web_address(entry.get("url")):
         return None
     seen_at = parse_utc(entry.get(layout.seen), _SEEN_FORMAT)
-    title = read_title(entry.get("title"))
+    title = decode.read_title(entry.get("title"))
     if seen_at is None or title is None:
         return None
 
@@ -303,7 +295,7 @@ def _read_gkg_row(row: str, file_time: datetime) -> NewsRecord | None:
         return None
     row_time = parse_utc(cells[_DATE], _STAMP) if is_web_address(cells[_ADDRESS]) else None
     match = _TITLE.search(cells[_EXTRAS])
-    title = read_title(html.unescape(match[1]) if match else None)
+    title = decode.read_title(html.unescape(match[1]) if match else None)
     if row_time is None or title is None or abs(row_time - file_time) > _FARTHEST_ROW:
         return None
 
@@ -333,7 +325,7 @@ def _read_gal_line(line: str, seen_at: datetime, counts: Counter[str]) -> NewsRe
         return None
     counts["repairs"] += repairs
     published_at = _read_iso(entry.get("date"))
-    title = read_title(entry.get("title"))
+    title = decode.read_title(entry.get("title"))
     if published_at is None or title is None or not is_web_address(entry.get("url")):
         return None
 

@@ -17,35 +17,15 @@ from typing import Literal
 import polars as pl
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from compevo_core.data.news import (
-    COUNTRIES,
-    deduplicate_articles,
-    drop_near_identical,
-    holds_word,
-    is_in_language,
-    is_of_country,
-)
+from compevo_core.data import news
 from compevo_core.errors import ConfigError, SchemaDrift, SourceAbsent
 from compevo_core.runtime.files import read_toml
+from compevo_pipeline.sources.common import base
 from compevo_pipeline.sources.common.articles import LOSSES, EmptyNewsAnswer
-from compevo_pipeline.sources.common.base import (
-    Clock,
-    Mode,
-    RawFile,
-    find_archive_files,
-    read_archive_file,
-    read_sample_files,
-)
+from compevo_pipeline.sources.common.base import Clock, Mode, RawFile
 from compevo_pipeline.sources.common.decode import TomlSection, untar
 from compevo_pipeline.sources.common.tables import Period, check_periods
-from compevo_pipeline.sources.gdelt.parse import (
-    BULK_SUFFIXES,
-    GAL_SUFFIXES,
-    parse_bulk,
-    parse_doc,
-    parse_utc,
-    read_file_time,
-)
+from compevo_pipeline.sources.gdelt import parse
 
 DOC_SOURCE = "gdelt_doc"
 BULK_SOURCE = "gdelt_bulk"
@@ -92,18 +72,18 @@ class Topic(TomlSection):
 
     @model_validator(mode="after")
     def _check_country(self) -> "Topic":
-        if self.country and self.country not in COUNTRIES:
+        if self.country and self.country not in news.COUNTRIES:
             raise ValueError(
                 f"country {self.country!r} has no signs in compevo_core/data/news.py "
-                f"(known: {', '.join(COUNTRIES)})"
+                f"(known: {', '.join(news.COUNTRIES)})"
             )
         return self
 
     def concerns(self) -> pl.Expr:
         """Return the expression of "this article has the topic" over an article frame."""
-        has_word = holds_word(self.words) & is_of_country(self.country)
+        has_word = news.holds_word(self.words) & news.is_of_country(self.country)
         domain = pl.col("domain").fill_null("").str.to_lowercase().str.strip_prefix("www.")
-        return (has_word | domain.is_in(list(self.domains))) & is_in_language(self.languages)
+        return (has_word | domain.is_in(list(self.domains))) & news.is_in_language(self.languages)
 
 
 class NewsQueries(TomlSection):
@@ -143,31 +123,29 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
 
     ``archive`` gives one file per stored poll of ``gdelt_doc_artlist/`` (daily tars and single
     answers), then bulk files put into ``gdelt_bulk/``; ``sample`` synthetic answers, one GAL and
-    one GKG file.
-
-    SourceAbsent if the archive has no stored poll.
+    one GKG file. SourceAbsent if the archive has no stored poll.
     """
     if mode is Mode.SAMPLE:
-        yield from read_sample_files(DOC_SOURCE)
-        yield from read_sample_files(BULK_SOURCE)
+        yield from base.read_sample_files(DOC_SOURCE)
+        yield from base.read_sample_files(BULK_SOURCE)
         return
 
-    for path in find_archive_files(archive, DOC_FOLDER, "*.tar.gz"):
+    for path in base.find_archive_files(archive, DOC_FOLDER, "*.tar.gz"):
         for member, content in untar(path.read_bytes(), path.name):
             # Members have the same names in every tar: the day in front keeps their labels apart.
             name = f"{path.name.removesuffix('.tar.gz')}_{member.replace('/', '_')}"
-            yield read_archive_file(
+            yield base.read_archive_file(
                 path, Path(archive or ""), (name, content), source=DOC_SOURCE, clock=clock
             )
     # Single stored answers, the empty ones too (they are counted), and bulk files.
     patterns = {
         DOC_SOURCE: (DOC_FOLDER, ("*.json",)),
-        BULK_SOURCE: (BULK_FOLDER, [f"*{suffix}" for suffix in BULK_SUFFIXES]),
+        BULK_SOURCE: (BULK_FOLDER, [f"*{suffix}" for suffix in parse.BULK_SUFFIXES]),
     }
     for source, (folder, files) in patterns.items():
         with contextlib.suppress(SourceAbsent):
-            for path in find_archive_files(archive, folder, *files):
-                yield read_archive_file(path, Path(archive or ""), source=source, clock=clock)
+            for path in base.find_archive_files(archive, folder, *files):
+                yield base.read_archive_file(path, Path(archive or ""), source=source, clock=clock)
 
 
 def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
@@ -181,10 +159,10 @@ def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
         SourceRejected: a refusal of the query.
     """
     # The bulk names first: .gal.json ends in .json too.
-    if raw.name.endswith(BULK_SUFFIXES):
-        frame, counts = parse_bulk(raw)
+    if raw.name.endswith(parse.BULK_SUFFIXES):
+        frame, counts = parse.parse_bulk(raw)
     elif raw.name.endswith(".json"):
-        frame, counts = parse_doc(raw)
+        frame, counts = parse.parse_doc(raw)
     else:
         raise SchemaDrift(
             f"{raw.name}: not a DOC answer (.json), a GAL file (.gal.json.gz) or a GKG file "
@@ -200,11 +178,11 @@ def read_periods(raw: RawFile) -> list[Period]:
     state themselves when they were seen (``gdelt.parse``).
     """
     if span := _SPAN.search(raw.name):
-        first, end = (parse_utc(stamp, "%Y%m%d%H%M%S") for stamp in span.groups())
+        first, end = (parse.parse_utc(stamp, "%Y%m%d%H%M%S") for stamp in span.groups())
         if first and end:
             return [Period(first=first, end=end + QUARTER_HOUR, column="seen_at")]
-    if raw.name.endswith(GAL_SUFFIXES):
-        at = read_file_time(raw.name)
+    if raw.name.endswith(parse.GAL_SUFFIXES):
+        at = parse.read_file_time(raw.name)
         return [Period(first=at - _NEAR, end=at + _NEAR, column="published_at", most_beyond=0.5)]
     return []
 
@@ -215,10 +193,8 @@ def parse_all(
     """Parse many files into one frame without duplicates; count the empty answers.
 
     The 15-minute files hold the news of the whole world: of those fetched live only articles that
-    concern a topic of ``queries`` are kept, if any are given.
-
-    EmptyNewsAnswer if there was no file, or every answer was empty; otherwise what
-    :func:`parse_counted` raises.
+    concern a topic of ``queries`` are kept, if any are given. EmptyNewsAnswer if there was no file,
+    or every answer was empty; otherwise what :func:`parse_counted` raises.
     """
     frames: list[pl.DataFrame] = []
     total = Counter(dict.fromkeys(LOSSES, 0))
@@ -231,7 +207,7 @@ def parse_all(
             continue
 
         if queries is not None and raw.mode is Mode.LIVE:
-            if raw.name.endswith(BULK_SUFFIXES):
+            if raw.name.endswith(parse.BULK_SUFFIXES):
                 frame = queries.keep_concerned(frame)
             counts["articles"] = frame.height
         frames.append(frame)
@@ -242,7 +218,7 @@ def parse_all(
             f"none of {total['files']} news files held an article; this is a failure, not a day "
             "without news: try later"
         )
-    return deduplicate_articles(pl.concat(frames)), total
+    return news.deduplicate_articles(pl.concat(frames)), total
 
 
 def parse_concerned(
@@ -254,5 +230,5 @@ def parse_concerned(
     """
     frame, counts = parse_all(raws, read_queries(news_queries))
     if frame["source"].str.starts_with(f"{Mode.LIVE}:").any():
-        frame = drop_near_identical(frame)
+        frame = news.drop_near_identical(frame)
     return frame, {name: counts[name] for name in LOSSES}

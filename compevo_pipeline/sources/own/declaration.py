@@ -30,12 +30,7 @@ from compevo_core.data.steps import (
 )
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.files import read_toml
-from compevo_core.table.text_stamps import (
-    find_standard_offset,
-    find_summer_offset,
-    list_zones,
-    read_zone,
-)
+from compevo_core.table import text_stamps
 from compevo_pipeline.sources.common.decode import TomlSection
 
 TimeOfDay = Annotated[time, BeforeValidator(lambda text: time.fromisoformat(str(text)))]
@@ -106,7 +101,7 @@ class SeriesKeys(TomlSection):
     @field_validator("time_zone")
     @classmethod
     def _check_zone(cls, name: str) -> str:
-        read_zone(name)
+        text_stamps.read_zone(name)
         return name
 
     @model_validator(mode="after")
@@ -233,7 +228,7 @@ class PlaceKeys(TomlSection):
     @field_validator("time_zone")
     @classmethod
     def _check_zone(cls, name: str) -> str:
-        if name not in list_zones():
+        if name not in text_stamps.list_zones():
             raise ValueError(f"{name!r} is not a time zone; write it as Europe/Paris")
         return name
 
@@ -420,10 +415,8 @@ def read_declaration(path: Path) -> Declaration:
 def check_declaration(raw: Mapping[str, object], where: str) -> Declaration:
     """Return the declaration that keys make.
 
-    ``where`` says what is checked, for the message.
-
-    Raises:
-        ConfigError: a key is missing, unknown or wrong.
+    ``where`` says what is checked, for the message. ConfigError if a key is missing, unknown or
+    wrong.
     """
     try:
         return Declaration.model_validate(raw)
@@ -465,7 +458,7 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
     )
 
     zone = declaration.series.time_zone
-    saving = find_summer_offset(zone) - find_standard_offset(zone)
+    saving = text_stamps.find_summer_offset(zone) - text_stamps.find_standard_offset(zone)
     is_zoned = saving and step < DAY and not saving % step
     make = partial(ZonedSpec, market_zone=zone) if is_zoned else DatasetSpec
     return make(
@@ -474,9 +467,8 @@ def make_spec(declaration: Declaration) -> DatasetSpec:
         step=step,
         stride_steps=declaration.grid.stride_steps,
         series=((_PATTERN, ""),),
-        places={},
         default_place=place,
-        market_offset=find_standard_offset(zone),
+        market_offset=text_stamps.find_standard_offset(zone),
         unknown_steps=unknown_steps,
         align_to_market_day=not is_daily,
         lookback_steps=declaration.grid.lookback_steps,
@@ -519,10 +511,8 @@ def divide_declaration(declaration: Declaration, folder: Path) -> list[Declarati
     """Return a declaration for each file of a family, named by what the ``*`` stands for.
 
     A ``*`` in the path of another table stands for the same. Relative paths start at ``folder``.
-
-    Raises:
-        ConfigError: the pattern matches no file, or two whose blocks have one name; totals or news
-            are declared, which would belong to all blocks at once.
+    ConfigError if the pattern matches no file, or two whose blocks have one name, or if
+    totals or news are declared, which would belong to all blocks at once.
     """
     pattern = (folder / declaration.series.file).absolute()
     before, _, after = str(pattern).partition("*")

@@ -1,14 +1,17 @@
 """A first declaration of a user's file, from a look at it, as commented TOML.
 
-What belongs here: what the file shows (format of stamps, step, gaps, span, unit), what follows from
-it, and the text with each key's meaning. What does not: the keys (``own.declaration``), parsing.
+What belongs here: what the file shows (its columns and clock, format of stamps, step, gaps, span,
+unit), what follows from it, and the text with each key's meaning. What does not: the keys
+(``own.declaration``), reading cells (``compevo_core.table``), parsing.
 
-Every guess is said, in the file and to the user.
+Every guess is said, in the file and to the user, who can overrule it.
 """
 
+import itertools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
@@ -33,6 +36,7 @@ from compevo_core.data.steps import (
 from compevo_core.data.view import find_season
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.explain import POWERS
+from compevo_core.table import text_stamps
 from compevo_core.table.cells import (
     LINE,
     DecimalMark,
@@ -40,47 +44,39 @@ from compevo_core.table.cells import (
     guess_decimal,
     is_numeric,
     read_numbers,
+    refuse_text,
 )
 from compevo_core.table.frames import SERIES, START, VALUE, plan_windows
-from compevo_core.table.text_stamps import (
-    RepeatedHour,
-    find_place_zone,
-    find_standard_offset,
-    guess_format,
-    read_stamps,
-    read_zone,
-)
 from compevo_pipeline.sources.common.base import RawFile
+from compevo_pipeline.sources.own import frames
 from compevo_pipeline.sources.own.declaration import Declaration, check_declaration
-from compevo_pipeline.sources.own.frames import (
-    CODES,
-    add_periods,
-    find_delays,
-    join_clock,
-    parse_series,
-)
-from compevo_pipeline.sources.own.guesses import (
-    ALL,
-    guess_period,
-    guess_series,
-    guess_time,
-    guess_value,
-    list_numbers,
-    refuse_changing_clock,
-)
 from compevo_pipeline.sources.own.table import FIRST_ROW, JOINED, read_text_table, select_columns
 
 HALF_HOUR = timedelta(minutes=30)
 _FINEST = timedelta(minutes=5)  # finer rows are averaged: a day of them is too many steps
-SECTIONS = (
-    *("series", "grid", "splits", "place"),
-    *("covariates", "ahead", "news", "evaluation", "prompt"),
-)
+_TITLES = "series", "grid", "splits", "place", "covariates", "ahead", "news", "evaluation", "prompt"
 _OPTIONAL = {"covariates": "daily values", "ahead": "values known ahead, by step,"}
 _IS_END = re.compile(r"(?i)(?<![a-z])(end|ends|ending|ende|bis|until|fin)(?![a-z])|hourending")
 _KNOWN_AT = ("known_at", "available_at", "issued_at")
 _LISTED_SERIES = 3
 _ANY_SPLITS = {"fractions": [0.7, 0.1, 0.2]}  # of a declaration that only reads its file
+
+ALL = "all"  # what `--value` says for every column of numbers
+_TIMES = (
+    *("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", "day", "start"),
+    *("year", "month", "quarter", "week", "period", "ts", "epoch", "unix"),
+)
+_VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power")
+_LOOKED_AT = 500  # rows, from the top
+_FEWEST_NUMBERED = 20  # columns of one name and a number
+_LEAST_SERIES = 1.5  # rows a stamp, in the mean, of a table of several series
+_LEAST_ROWS = 10  # of a series
+_PARTS_OF_DAY = (23, 24, 25, 26, 46, 48, 50, 92, 96, 100, 276, 288, 300)
+_MOST_PARTS = 0.95  # share of cells that number parts of a day, where others do not: 2A, 2B
+_NAMES_PART = re.compile(r"(?i)hour|period|interval|block|slot|time|\bh[er]\b")
+_HOUR = timedelta(hours=1)
+_SUNDAY = 7
+_CHANGES = (3, 4, 9, 10, 11)  # months in which clocks change somewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +95,7 @@ class Request:
     decimal: str = ""
     time_format: str = ""
     stamps: str = ""  # "start" or "end"
-    repeated_hour: RepeatedHour | None = None
+    repeated_hour: text_stamps.RepeatedHour | None = None
     duplicates: str = ""  # "first", "last" or "mean"
     aggregate: str = ""
     fill: float | None = None
@@ -134,8 +130,7 @@ def draft_declaration(
 ) -> DraftedDeclaration:
     """Look at a table of values, and others by key, and return their declaration.
 
-    Raises:
-        DataError: something cannot be decided or is not a table; says which row and what to do.
+    DataError if something cannot be decided or is not a table: which row, and what to do.
     """
     draft = DraftedDeclaration()
     text = read_text_table(raw.content, raw.name)
@@ -144,9 +139,9 @@ def draft_declaration(
     table = select_columns(text, raw.name, [request.time, *request.values, *named])
     if (first := table[LINE][0]) > FIRST_ROW:
         draft.findings.append(f"{first - FIRST_ROW} line(s) above the first row are left out")
-    times = join_clock(TextColumn(table, raw.name, request.time), request.period)
+    times = frames.join_clock(TextColumn(table, raw.name, request.time), request.period)
     columns = [TextColumn(table, raw.name, name) for name in request.values]
-    time_format = request.time_format or guess_format(times)
+    time_format = request.time_format or text_stamps.guess_format(times)
     marks = [request.decimal] if request.decimal else [guess_decimal(each) for each in columns]
     decimal: DecimalMark = "," if "," in marks else "."
     if decimal == "," and not request.decimal:
@@ -165,13 +160,15 @@ def draft_declaration(
         draft.guesses.append(f"{ends[0]!r} ends its interval; if not, give --stamps start")
     zone = request.zone or "UTC"
     stamps = _read_instants(request, zone, times, time_format, draft)
-    place = find_place_zone(zone)
+    place = text_stamps.find_place_zone(zone)
     if place != zone:
         draft.guesses.append(
             f"weekdays and holidays follow {place}; set place.time_zone to where people live"
         )
     step = _choose_step(request, stamps, raw.name, draft)
-    delays = find_delays((stamps + find_standard_offset(zone)).dt.replace_time_zone(None), step)
+    delays = frames.find_delays(
+        (stamps + text_stamps.find_standard_offset(zone)).dt.replace_time_zone(None), step
+    )
     if step < DAY and delays.n_unique() == 1 and delays[0]:
         draft.guesses.append(f"stamps come {delays[0]} after a step begins, and count for it")
 
@@ -226,7 +223,7 @@ def draft_declaration(
             "title": _find_column(table, news.name, ("title", "headline")),
             "url": next((name for name in ("url", "link") if name in there), ""),
             "body": next((name for name in ("body", "text", "summary") if name in there), ""),
-            "time_format": guess_format(TextColumn(table, news.name, time)),
+            "time_format": text_stamps.guess_format(TextColumn(table, news.name, time)),
         }
     if request.gdelt:
         sections["news"]["gdelt"] = request.gdelt
@@ -235,7 +232,7 @@ def draft_declaration(
     declared = {"name": request.name, **_drop_unset(sections)}
     declaration = check_declaration(declared | {"splits": _ANY_SPLITS}, "the declaration")
     del table, times, columns, stamps  # as large as what is read next
-    frame, repairs = parse_series(raw, declaration, text)
+    frame, repairs = frames.parse_series(raw, declaration, text)
     del text
     draft.findings.append(
         ", ".join(f"{count:,} {what}" for what, count in repairs.items() if count)
@@ -243,7 +240,7 @@ def draft_declaration(
     draft.warnings += [
         f"{count:,} {what}: their steps have no value"
         for what, count in repairs.items()
-        if what.startswith(CODES)
+        if what.startswith(frames.CODES)
     ]
     by_id = dict(split_series(frame))
     for series_id, part in by_id.items():
@@ -258,7 +255,7 @@ def draft_declaration(
     # On the clock of the zone without daylight saving.
     rows = frame.select(
         pl.col("series_id").alias(SERIES),
-        (pl.col("start_utc") + find_standard_offset(zone)).alias(START),
+        (pl.col("start_utc") + text_stamps.find_standard_offset(zone)).alias(START),
         pl.col("value").alias(VALUE),
     ).sort(SERIES, START)
     if request.test:
@@ -305,18 +302,18 @@ def _read_instants(
 ) -> pl.Series:
     """Return the stamps in UTC, and say how they were read where the user does not."""
     try:
-        read_zone(zone)
+        text_stamps.read_zone(zone)
     except ValueError as error:
         raise ConfigError(f"--zone: {error}") from error
 
-    stamps, about = read_stamps(
+    stamps, about = text_stamps.read_stamps(
         times,
         zone=zone,
         time_format=time_format,
         by=request.id,
         repeated_hour=request.repeated_hour or "refuse",
     )
-    stamps = add_periods(
+    stamps = frames.add_periods(
         stamps,
         times,
         request.period,
@@ -362,7 +359,8 @@ def _find_columns(
 
     if not values or ALL in values:
         numbers = list_numbers(table, name, [time, period, *series.split(JOINED)])
-        values = tuple(numbers) if values else (guess_value(numbers),)
+        likeliest = min(numbers, key=lambda column: _rank(column, _VALUES))
+        values = tuple(numbers) if values else (likeliest,)
         others = [name for name in numbers if name not in values]
         draft.guesses.append(
             f"the values are in {', '.join(map(repr, values))}"
@@ -504,7 +502,7 @@ def _draft_values(
         "time": time,
         "values": numeric,
         "id": request.id,
-        "time_format": guess_format(TextColumn(table, file.name, time)),
+        "time_format": text_stamps.guess_format(TextColumn(table, file.name, time)),
         "file": str(file.resolve()),
         "decimal": decimal,
         **known,
@@ -530,7 +528,7 @@ def write_declaration(
     lines += [f"# {kind.capitalize()}: {line}." for kind, line in draft.list_remarks()]
     lines += ["", f"name = {_to_toml(name)}"]
 
-    for title in SECTIONS:
+    for title in _TITLES:
         given = sections.get(title, {})
         if title in _OPTIONAL and not given:
             lines += ["", f"# [{title}] is left out: no table of {_OPTIONAL[title]} was given"]
@@ -557,3 +555,168 @@ def _to_toml(value: object) -> str:
         return value.isoformat()
     # JSON and TOML write texts, numbers and lists alike; TOML has no null.
     return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def guess_time(table: pl.DataFrame, name: str) -> str:
+    """Return the column of stamps: one with a likely name first.
+
+    DataError if no column holds stamps, or the first row names no columns.
+    """
+    columns = _list_columns(table)
+    if len(columns) == 1:
+        raise DataError(
+            f"{name}: its lines are one cell each, the first {columns[0]!r}: separate cells by "
+            "a comma, semicolon, tab or |"
+        )
+    head = table.head(_LOOKED_AT)
+    candidates = _list_times(head, name)
+    if not candidates:
+        for column in (*_list_times(head[1:], name), *_list_times(head[:1], name)):
+            # Most often units, or another format: name the row.
+            text_stamps.guess_format(TextColumn(table, name, column))
+        # Many columns number the steps of a series, as d_1 and so on do.
+        parts = [re.fullmatch(r"(.*?)(\d+)", column) for column in columns]
+        numbered = Counter(match[1] for match in parts if match)
+        for prefix, count in numbered.items():
+            if count < _FEWEST_NUMBERED:
+                continue
+            steps = [m[0] for m in parts if m and m[1] == prefix]
+            others = [column for column in columns if column not in steps]
+            raise DataError(
+                f"{name}: the columns {steps[0]!r} to {steps[-1]!r} seem to be steps of one "
+                f"series: write a row for each with its stamp, as polars' unpivot(index={others}) "
+                "does, or name the columns of stamps and values with --time and --value"
+            )
+        raise DataError(
+            f"{name}: no column holds stamps in a format that is known; the columns are "
+            f"{', '.join(map(repr, columns))}: name the column with --time, and its format with "
+            "--time-format, or write stamps as 2024-03-31 02:30, 2024-03, 2024-Q1 or 2024-W13"
+        )
+    time = min(candidates, key=lambda column: _rank(column, _TIMES))
+    if _holds_stamps(TextColumn(pl.DataFrame({LINE: [1], time: [time]}), name, time)):
+        raise DataError(
+            f"{name}, row 1: {time!r} is a stamp and not a name; write a line of column names"
+        )
+    return time
+
+
+def guess_period(table: pl.DataFrame, name: str, time: str) -> str:
+    """Return the column with the part of the day of each row, by clock or number; or "".
+
+    DataError if a column's cells say so, and its name does not: it may name series.
+    """
+    if _LEAST_SERIES * table[time].n_unique() > table.height:
+        return ""
+    if table[time].str.contains(":").any():
+        return ""
+    for column in _list_columns(table):
+        cells = table[column]
+        is_part = cells.n_unique() in _PARTS_OF_DAY
+        if text_stamps.are_clock_times(cells) and (is_part or cells.str.contains(":").all()):
+            return column
+        share = cast(float, cells.str.contains(frames.PART_OF_DAY).mean())
+        if is_part and share > _MOST_PARTS and _NAMES_PART.search(column):
+            return column
+        if is_part and share == 1:
+            raise DataError(
+                f"{name}: {column!r} may number the parts of the days of {time!r}, or name series; "
+                f"give --period {column!r} or --id {column!r}"
+            )
+    return ""
+
+
+def guess_series(table: pl.DataFrame, time: Sequence[str], values: Sequence[str]) -> str:
+    """Return the column that names each row's series, two as ``store + item``, "" without.
+
+    ``time`` are the columns of stamps, of days and of parts of a day; ``values`` name no series.
+    """
+    # An hour that comes twice as clocks go back is not a second series.
+    if _LEAST_SERIES * table.select(pl.struct(time).n_unique()).item() > table.height:
+        return ""
+    names = []
+    for column in _list_columns(table):
+        cells = table[column]
+        few = _LEAST_ROWS * cells.n_unique() <= table.height
+        if column not in (*time, *values) and not cells.null_count() and few:
+            names.append(column)
+    # One column, or two that name a series together, as a store and an item do.
+    for columns in (*((name,) for name in names), *itertools.combinations(names, 2)):
+        if not table.select(pl.struct(*time, *columns).is_duplicated().any()).item():
+            return JOINED.join(columns)
+    return ""
+
+
+def list_numbers(table: pl.DataFrame, name: str, others: Sequence[str]) -> list[str]:
+    """Return the columns of numbers besides others; DataError if there is none."""
+    columns = [column for column in _list_columns(table) if column not in others]
+    texts = [TextColumn(table, name, column) for column in columns]
+    numeric = [text.name for text in texts if is_numeric(text)]
+    if not numeric:
+        refuse_text(texts)
+        raise DataError(
+            f"{name}: no column of numbers besides {others[0]!r}; write the values as numbers"
+        )
+    return numeric
+
+
+def refuse_changing_clock(times: TextColumn, walls: pl.Series, by: str) -> None:
+    """Raise DataError where an hour of a Sunday comes twice or is missing, as clocks change.
+
+    ``walls`` are the stamps as they are written, without an offset.
+    """
+    series = pl.col(by) if by else pl.lit("")
+    rows = times.table.select(LINE, series.alias("_series"), walls.alias("_wall"))
+    moved = rows.sort("_series", "_wall", LINE).with_columns(
+        pl.col("_wall").diff().over("_series").alias("_distance"),
+        pl.len().over("_series", "_wall").alias("_times"),
+    )
+    step = moved.filter(pl.col("_distance") > timedelta(0))["_distance"].mode().min()
+    if not isinstance(step, timedelta) or step > _HOUR:
+        return
+
+    is_change = (
+        (pl.col("_wall").dt.weekday() == _SUNDAY)
+        & (pl.col("_wall").dt.hour() <= 4)
+        & pl.col("_wall").dt.month().is_in(_CHANGES)
+    )
+    twice = moved.filter(is_change & (pl.col("_times") == 2)).sort(LINE)
+    skipped = moved.filter(is_change & (pl.col("_distance") == step + _HOUR)).sort(LINE)
+    unless = ", or --zone UTC if clocks do not change"
+    found = ((twice, "comes twice", ""), (skipped, "follows a missing hour", unless))
+    for suspects, what, also in found:
+        if suspects.height:
+            row = suspects.row(0, named=True)
+            stamp = f"{row['_wall']:%Y-%m-%d %H:%M}"
+            raise DataError(
+                f"{times.file}, row {row[LINE]}, column {times.name!r}: {stamp}, a Sunday, "
+                f"{what}, as where clocks change; say whose clock it is with --zone, such as "
+                f"--zone Europe/Paris{also}"
+            )
+
+
+def _list_columns(table: pl.DataFrame) -> list[str]:
+    return [column for column in table.columns if column != LINE]
+
+
+def _list_times(table: pl.DataFrame, name: str) -> list[str]:
+    return [c for c in _list_columns(table) if _holds_stamps(TextColumn(table, name, c))]
+
+
+def _holds_stamps(column: TextColumn) -> bool:
+    filled = column.table.filter(~column.is_blank)
+    # A number is a stamp as the month 202401 or the day 20240101, or in a column named like one.
+    is_number = column.text.str.contains(r"^\d+(\.\d+)?$")
+    is_number &= ~column.text.str.contains(r"^(19|20)\d\d(0[1-9]|1[0-2])(\d{2}(\d{4}(\d{2})?)?)?$")
+    is_named = _rank(column.name, _TIMES) < 2 * len(_TIMES)
+    if not filled.height or (filled.select(is_number.any()).item() and not is_named):
+        return False
+    read = text_stamps.read_by_each(filled, column, {form: (form,) for form in text_stamps.FORMATS})
+    return any(not stamps.null_count() for stamps in read.iter_columns())
+
+
+def _rank(column: str, usual: Sequence[str]) -> int:
+    """Return the place of a column's name among usual ones, behind them where it is none."""
+    words = column.lower().replace(" ", "_")
+    places = [i for i, word in enumerate(usual) if words == word]
+    places += [len(usual) + i for i, word in enumerate(usual) if word in words.split("_")]
+    return min(places, default=2 * len(usual))

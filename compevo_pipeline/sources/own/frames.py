@@ -32,25 +32,11 @@ from compevo_core.data.steps import (
     shift,
 )
 from compevo_core.errors import DataError
+from compevo_core.table import text_stamps
 from compevo_core.table.cells import LINE, DecimalMark, TextColumn, is_numeric, read_numbers
-from compevo_core.table.covariates import (
-    average_days,
-    encode_categories,
-    repeat_static,
-)
+from compevo_core.table.covariates import average_days, encode_categories, repeat_static
 from compevo_core.table.frames import SERIES, START, VALUE, add_totals
 from compevo_core.table.stamps import settle
-from compevo_core.table.text_stamps import (
-    LOCAL,
-    RepeatedHour,
-    add_clock,
-    are_clock_times,
-    find_standard_offset,
-    find_summer_offset,
-    read_on_clock,
-    read_stamps,
-    to_wall_clock,
-)
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
 from compevo_pipeline.sources.common.base import RawFile
 from compevo_pipeline.sources.common.tables import build_series_frame, flag_missing
@@ -90,7 +76,7 @@ def parse_series(
     named = filter(None, [keys.id, keys.period])
     table = select_columns(text, raw.name, [keys.time, *keys.values, *named])
     times = join_clock(TextColumn(table, raw.name, keys.time), keys.period)
-    stamps, report = read_stamps(
+    stamps, report = text_stamps.read_stamps(
         times,
         zone=keys.time_zone,
         time_format=keys.time_format,
@@ -112,11 +98,7 @@ def parse_series(
     for column, entity in entities:
         values, cells = read_numbers(TextColumn(table, raw.name, column), keys.decimal)
         repairs.update(
-            {
-                "rows": table.height,
-                "empty cells": cells.empty,
-                "cells with unit": cells.with_unit,
-            }
+            {"rows": table.height, "empty cells": cells.empty, "cells with unit": cells.with_unit}
         )
         times_and_values = (starts.alias(_START), stamps.alias(_STAMP), values.alias(_VALUE))
         rows = table.select(LINE, *times_and_values, entity)
@@ -148,9 +130,9 @@ def parse_series(
 
 def join_clock(times: TextColumn, period: str) -> TextColumn:
     """Return days with the clock times of another column, if that has clock times."""
-    if not period or not are_clock_times(times.table[period]):
+    if not period or not text_stamps.are_clock_times(times.table[period]):
         return times
-    return times.add(**{times.name: add_clock(times.text, pl.col(period))})
+    return times.add(**{times.name: text_stamps.add_clock(times.text, pl.col(period))})
 
 
 def add_periods(
@@ -159,7 +141,7 @@ def add_periods(
     period: str,
     zone: str,
     by: str,
-    repeated_hour: RepeatedHour,
+    repeated_hour: text_stamps.RepeatedHour,
     *,
     are_ends: bool,
 ) -> pl.Series:
@@ -167,12 +149,10 @@ def add_periods(
 
     Parts have one length, so that a day has more or fewer of them where clocks change. Where a
     stamp of a series ``by`` would come twice, they number the hours that the clock shows. Clock
-    times are in the stamps already.
-
-    Raises:
-        DataError: a number is not whole, or a day has more parts than one of the clock of ``zone``.
+    times are in the stamps already. DataError if a number is not whole, or a day has more parts
+    than one of the clock of ``zone``.
     """
-    if not period or are_clock_times(times.table[period]):
+    if not period or text_stamps.are_clock_times(times.table[period]):
         return stamps
     parts = TextColumn(times.table, times.file, period).add(
         _part=pl.col(period).str.extract(PART_OF_DAY, 1).cast(pl.Int64)
@@ -185,7 +165,8 @@ def add_periods(
     number = parts.table["_part"]
     first, last = cast(int, number.min()), cast(int, number.max())
     count = min(_PARTS_OF_DAY, key=lambda usual: abs(last + 1 - first - usual))
-    if last + 1 - first > count and find_standard_offset(zone) == find_summer_offset(zone):
+    has_summer = text_stamps.find_standard_offset(zone) != text_stamps.find_summer_offset(zone)
+    if last + 1 - first > count and not has_summer:
         raise DataError(
             f"{times.file}: {period!r} numbers more parts of a day than {count}, as where clocks "
             "go back; say whose clock it is with --zone, such as --zone Europe/London"
@@ -194,8 +175,10 @@ def add_periods(
     starts = stamps + since_midnight
     key = parts.table.select(starts, *filter(None, [by]))
     if last + 1 - first == count and key.is_duplicated().any():
-        walls = to_wall_clock(stamps, zone) + since_midnight
-        starts, _ = read_on_clock(parts.add(**{LOCAL: pl.lit(walls)}), zone, by, repeated_hour)
+        walls = text_stamps.to_wall_clock(stamps, zone) + since_midnight
+        starts, _ = text_stamps.read_on_clock(
+            parts.add(**{text_stamps.LOCAL: pl.lit(walls)}), zone, by, repeated_hour
+        )
     return starts + first * (DAY // count) if are_ends else starts
 
 
@@ -254,11 +237,11 @@ def _find_starts(
     """
     keys = declaration.series
     step = read_step(declaration.grid.step)
-    offset = find_standard_offset(keys.time_zone)
+    offset = text_stamps.find_standard_offset(keys.time_zone)
 
     if is_calendar_step(step):
         # Of the first or the last day of a month; what ends with the first ended the month before.
-        local = to_wall_clock(stamps, keys.time_zone)
+        local = text_stamps.to_wall_clock(stamps, keys.time_zone)
         is_end = keys.stamps == "end"
         months = (local - timedelta(microseconds=1) if is_end else local).dt.truncate("1mo")
         if not is_end and (local.dt.date() == local.dt.month_end().dt.date()).all():
@@ -273,7 +256,7 @@ def _find_starts(
         return (months - offset).dt.replace_time_zone("UTC")
     if step >= DAY:
         # A day keeps its date: midnights of a clock with daylight saving are not a day apart.
-        days = to_wall_clock(stamps, keys.time_zone).dt.truncate("1d")
+        days = text_stamps.to_wall_clock(stamps, keys.time_zone).dt.truncate("1d")
         first = cast(datetime, days.min())
         if keys.aggregate:
             days = first + (days - first).dt.total_days() // step.days * step
@@ -359,7 +342,7 @@ def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, dict[
 
 def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> pl.DataFrame:
     step = read_step(declaration.grid.step)
-    offset = find_standard_offset(declaration.series.time_zone)
+    offset = text_stamps.find_standard_offset(declaration.series.time_zone)
     frames = []
     for of_series in rows.partition_by("_entity", maintain_order=True):
         frame = build_series_frame(
@@ -384,13 +367,12 @@ def parse_covariates(
     """Parse the table of daily values.
 
     A value of a day is known when the day of the data set is over, or when it begins where the
-    declaration says that the table holds plans or forecasts.
-
-    ``entities`` are the series that a table without a column of series is for.
+    declaration says that the table holds plans or forecasts. ``entities`` are the series that a
+    table without a column of series is for.
     """
     zone = declaration.series.time_zone
     table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
-    stamps, report = read_stamps(
+    stamps, report = text_stamps.read_stamps(
         TextColumn(table, raw.name, keys.time),
         zone=zone,
         time_format=keys.time_format,
@@ -398,7 +380,7 @@ def parse_covariates(
         # Which of two equal hours a value is in makes no other day.
         repeated_hour="first",
     )
-    days = to_wall_clock(stamps, zone).dt.date()
+    days = text_stamps.to_wall_clock(stamps, zone).dt.date()
     names = pl.col(keys.id).map_elements(make_label, pl.String) if keys.id else pl.lit("")
     rows = table.with_columns(days.alias("valid_date"), names.alias("entity"))
     if report.are_days:
@@ -445,7 +427,7 @@ def parse_ahead(
     named = filter(None, [keys.id, keys.known_at])
     table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *named])
     times = TextColumn(table, raw.name, keys.time)
-    stamps, _ = read_stamps(
+    stamps, _ = text_stamps.read_stamps(
         times,
         zone=zone,
         time_format=keys.time_format,
@@ -455,7 +437,7 @@ def parse_ahead(
     starts = _find_starts(times, stamps, declaration, is_whole_step=True)
     known = pl.lit(_ALWAYS)
     if keys.known_at:
-        moments, about = read_stamps(
+        moments, about = text_stamps.read_stamps(
             TextColumn(table, raw.name, keys.known_at),
             zone=zone,
             time_format=keys.time_format,
@@ -488,7 +470,7 @@ def parse_static(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
     keys, grid = declaration.series, declaration.grid
     table = read_columns(raw.content, raw.name, [keys.time, keys.id, *keys.static])
     times = TextColumn(table, raw.name, keys.time)
-    stamps, _ = read_stamps(
+    stamps, _ = text_stamps.read_stamps(
         times, zone=keys.time_zone, time_format=keys.time_format, by=keys.id, repeated_hour="first"
     )
     starts = _find_starts(times, stamps, declaration)
@@ -552,7 +534,7 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame
             "correct it, or leave the cell empty",
         )
 
-    stamps, report = read_stamps(
+    stamps, report = text_stamps.read_stamps(
         TextColumn(table, raw.name, news.time),
         zone=declaration.series.time_zone,
         time_format=news.time_format,

@@ -20,13 +20,7 @@ import pyarrow.parquet as pq
 from compevo_core.errors import DataError, SchemaDrift
 from compevo_core.table.cells import LINE, TextColumn, shorten
 from compevo_core.table.text_stamps import FORMATS, MONTHS_BY_NAME, read_by_each
-from compevo_pipeline.sources.common.decode import (
-    decode_text,
-    gunzip,
-    raise_if_html,
-    read_json,
-    unzip_only,
-)
+from compevo_pipeline.sources.common import decode
 from compevo_pipeline.sources.common.tables import read_rows, split_cells
 
 SEPARATORS = (",", ";", "\t", "|")
@@ -73,10 +67,8 @@ _SHOWN_COLUMNS = 20
 def read_columns(content: bytes, name: str, columns: Sequence[str]) -> pl.DataFrame:
     """Read columns of a table as text, with :data:`LINE`; ``store + item`` joins two.
 
-    Raises:
-        DataError: the file is empty, no table, or lacks a column.
-        SchemaDrift: it is not UTF-8, two columns have one name, or a row has another number of
-            cells.
+    DataError if the file is empty, no table, or lacks a column; SchemaDrift if it is not UTF-8, two
+    columns have one name, or a row has another number of cells.
     """
     return select_columns(read_text_table(content, name), name, columns)
 
@@ -197,9 +189,9 @@ def _join_dates(table: pl.DataFrame) -> pl.DataFrame:
 
 def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     if name.endswith(".gz"):
-        content, name = gunzip(content, name), name.removesuffix(".gz")
+        content, name = decode.gunzip(content, name), name.removesuffix(".gz")
     if name.endswith(".zip"):
-        content, name = unzip_only(content, name), name.removesuffix(".zip")
+        content, name = decode.unzip_only(content, name), name.removesuffix(".zip")
     if content.startswith(_PACKED):
         raise DataError(f"{name} is packed, and not as gzip or zip: unpack it first")
     if content.startswith(_PARQUET) or PurePath(name).suffix == ".parquet":
@@ -267,11 +259,11 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
 
 def _decode(content: bytes, name: str) -> str:
     """Return a text in UTF-8, in UTF-16 with its mark, or in Windows-1252 if that gives words."""
-    raise_if_html(content, name)
+    decode.raise_if_html(content, name)
     if content.startswith(_UTF16_MARKS):
         return content.decode("utf-16", errors="replace")
     try:
-        return decode_text(content, name)
+        return decode.decode_text(content, name)
     except SchemaDrift:
         try:
             text = content.decode("cp1252")
@@ -372,7 +364,7 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
 def _read_json(content: bytes, name: str) -> pl.DataFrame:
     """Read the one table of a text: by row, by column, or rows next to the names of columns."""
     tables = []
-    for part in _list_parts(read_json(content, name)):
+    for part in _list_parts(decode.read_json(content, name)):
         if isinstance(part, list) and len(part) > 1 and all(isinstance(row, dict) for row in part):
             tables.append(pl.DataFrame(part, infer_schema_length=None, strict=False))
         if not isinstance(part, dict):

@@ -128,10 +128,8 @@ class Clearinghouse:
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     """Yield new files of the folder ``traffic``, then new files of the clearinghouse.
 
-    Raises:
-        SourceAbsent: there is neither an account nor a file fetched by hand.
-        SourceBlocked: the log-in failed.
-        SourceError: any other failure.
+    SourceAbsent if there is neither an account nor a file fetched by hand; SourceBlocked if the
+    log-in failed.
     """
     yield from read_new_saved_files(live, FOLDER, "*_text_station_*", source=SOURCE)
     if live.pems is not None:

@@ -70,7 +70,6 @@ _AMBIGUOUS = "nulled:ambiguous-dst-hour"
 _RIGHT_FIRST = datetime(2015, 1, 1)  # noqa: DTZ001  # naive, as in the file
 _WRONG_FIRST = datetime(2016, 7, 1, 2)  # noqa: DTZ001  # naive, as in the file
 
-
 read_files = functools.partial(
     read_product,
     source=SOURCE,

@@ -111,7 +111,6 @@ class _Place(BaseModel):
 
 _Places = Annotated[list[_Place], Field(min_length=len(PLACES), max_length=len(PLACES))]
 
-
 read_files = functools.partial(
     read_product, source=SOURCE, folder=SOURCE, files=["ecmwf_ifs_*.json*"]
 )
@@ -121,9 +120,8 @@ read_files = functools.partial(
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     """Yield the runs of the span that are public and not stored yet, oldest first.
 
-    A run that Open-Meteo does not have is asked for again later, then given up.
-
-    SourceError for any other answer than a run; the runs before it are safe.
+    A run that Open-Meteo does not have is asked for again later, then given up. SourceError for any
+    other answer than a run; the runs before it are safe.
     """
     url = URL if live.open_meteo is None else CUSTOMER_URL
     start, end = live.span(LOOKBACK)

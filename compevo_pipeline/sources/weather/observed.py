@@ -39,7 +39,6 @@ COLUMNS: dict[str, tuple[str, timedelta]] = {
 
 HEADER = ("Date", "State", *COLUMNS)
 
-
 read_files = functools.partial(
     read_product, source=SOURCE, folder="n2f_electricity", files=[f"{FILE}*"]
 )

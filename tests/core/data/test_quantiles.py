@@ -294,4 +294,20 @@ def test_learnt_errors_keep_their_skew():
         last_quantiles(replace(past, is_learnt=learnt), window) for learnt in (False, True)
     )
     assert (wide_QH[-1] > -2 * wide_QH[0]).mean() > 0.9
-    assert (wide_QH[LOW] <= plain_QH[LOW]).all() and (wide_QH[HIGH] >= plain_QH[HIGH]).all()
+    assert (np.ptp(wide_QH[[LOW, HIGH]], axis=0) >= np.ptp(plain_QH[[LOW, HIGH]], axis=0)).all()
+
+
+@pytest.mark.parametrize(
+    ("some", "each", "is_moved"),
+    [([10.0, -10.0], FEWEST, False), ([-4.0, 20.0, 4.0, 12.0], 1, True)],
+)
+def test_a_median_that_has_not_helped_moves_nothing(some, each, is_moved):
+    # Errors that change their sign as soon as they make a median, then errors mostly above zero.
+    error_N = np.resize(np.repeat(some, each), MEMORY)
+    past = errors_of(days(MEMORY), np.repeat(error_N[:, None], 48, axis=1))
+    window = make_window(MEMORY, x=X)
+    before_H, found_H = (
+        last_quantiles(replace(past, is_learnt=learnt), window)[LEVELS.index(0.5)]
+        for learnt in (False, True)
+    )
+    assert (before_H > 0).all() and np.array_equal(found_H, before_H * is_moved)

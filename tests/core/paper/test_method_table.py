@@ -31,7 +31,7 @@ from compevo_core.paper.method_table import (
     score_seed,
     select_methods,
 )
-from compevo_core.paper.networks.forecaster import NETWORKS
+from compevo_core.paper.networks import NETWORKS
 from tests.support.answers import answer_in_numbers
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_backbone import build_backbone

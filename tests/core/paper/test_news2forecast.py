@@ -22,8 +22,7 @@ from compevo_core.paper.fine_tuned import (
     write_reflection_prompt,
 )
 from compevo_core.paper.method_table import FitInputs
-from compevo_core.paper.networks.architectures import GPT4TS, count_trainable
-from compevo_core.paper.networks.forecaster import NetworkBaseline
+from compevo_core.paper.networks import GPT4TS, NetworkBaseline, count_trainable
 from compevo_core.paper.text_networks import (
     GPT4MTS,
     NEWS_DAYS,

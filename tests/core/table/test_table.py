@@ -336,7 +336,7 @@ def test_a_backtest_with_levels_is_what_utilsforecast_evaluates():
     covered = scores.loc["coverage_level80"]["calendar-ridge"].mean()
     low, high = (table[f"calendar-ridge-{side}-80"] for side in ("lo", "hi"))
 
-    assert covered == table["y"].between(low, high).mean() and 0.5 < covered < 1
+    assert covered == pytest.approx(table["y"].between(low, high).mean()) and 0.5 < covered < 1
 
 
 PARIS = hourly("Europe/Paris")["ds"] + pd.Timedelta(days=250)

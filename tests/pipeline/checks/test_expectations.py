@@ -112,7 +112,7 @@ def test_an_unselected_check_is_not_computed(sample_home, monkeypatch):
     def fail(*_):
         raise AssertionError("computed")
 
-    monkeypatch.setattr(asset_checks, "find_availability_violations", fail)
+    monkeypatch.setattr(asset_checks.content, "find_availability_violations", fail)
     monkeypatch.setattr(asset_checks, "run_suites", fail)
     names = {"windows/traffic:no_shared_windows", "series/traffic:data_age"}
     assert run_checks(sample_home, *names) == names

@@ -208,7 +208,7 @@ def test_equal_code_has_an_equal_version(graph):
     assert versions["series/traffic"] != versions["windows/traffic"]
     # Windows hold public holidays, which another release of their library may name otherwise.
     for release, is_equal in ((HOLIDAYS_VERSION, True), ("0.1", False)):
-        version = code_version(*windows.CUTTING_CODE, data_release=release)
+        version = code_version(*windows.stored_windows.CUTTING_CODE, data_release=release)
         assert (versions["windows/traffic"] == version) is is_equal
 
 

@@ -309,7 +309,7 @@ def test_a_full_disk_is_told(settings, receiver, tmp_path, monkeypatch):
         return write_json(path, value)
 
     tell(settings, [Alert(fault="a", text="A")], TOLD_DAY, LOG)
-    monkeypatch.setattr(alerts, "write_json", fill)
+    monkeypatch.setattr(alerts.files, "write_json", fill)
     fault = Alert(fault="b", text="B")
     assert [tell(settings, [fault], TOLD_DAY, LOG) for _ in range(2)] == [2, 0]
     assert tell(settings, [], TOLD_DAY, LOG) == 0

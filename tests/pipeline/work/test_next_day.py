@@ -201,7 +201,7 @@ def test_a_day_without_publication_is_refused(fresh):
 @pytest.mark.parametrize("factor", [1 / 1000, -1.0, float("nan")])
 def test_an_impossible_forecast_is_not_sealed(fresh, monkeypatch, factor):
     day = date(2026, 2, 21)
-    sound = next_day.issue_forecast
+    sound = next_day.issued.issue_forecast
 
     def spoil(*args, **options):
         forecast = sound(*args, **options)
@@ -210,7 +210,7 @@ def test_an_impossible_forecast_is_not_sealed(fresh, monkeypatch, factor):
     origin = Origin.of(ELECTRICITY_OPERATIONAL, day, KnownTo.ISSUE_TIME)
     folder = find_issued(fresh.issued(DATASET), origin.origin_utc, origin.until)
     with monkeypatch.context() as patched:
-        patched.setattr(next_day, "issue_forecast", spoil)
+        patched.setattr(next_day.issued, "issue_forecast", spoil)
         with pytest.raises(DataError, match="NSW1 for 2026-02-21"):
             issue(fresh, day)
     assert not is_issued(folder)

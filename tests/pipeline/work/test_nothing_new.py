@@ -69,7 +69,7 @@ def test_a_second_run_cuts_no_window(tmp_path, monkeypatch):
     with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
         first = resolved.execute_in_process(instance=instance)
         before = read_tree(tmp_path / "home")
-        monkeypatch.setattr(windows_asset, "cut_windows", None)
+        monkeypatch.setattr(windows_asset.stored_windows, "cut_windows", None)
         monkeypatch.setattr(asset_checks, "run_suites", None)
         monkeypatch.setattr(asset_checks, "WindowSet", None)
         second = resolved.execute_in_process(instance=instance)

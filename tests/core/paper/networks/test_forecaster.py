@@ -11,12 +11,11 @@ from compevo_core.baselines import ViewForecaster
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError, NonFiniteLoss
 from compevo_core.lm import backbone
+from compevo_core.paper import networks
 from compevo_core.paper.declared import STANDARD
 from compevo_core.paper.method_table import FitInputs, choose_learning_rate, find_method
-from compevo_core.paper.networks import forecaster
-from compevo_core.paper.networks.architectures import GPT4TS, NetworkInputs, PatchNetwork
-from compevo_core.paper.networks.architectures import count_trainable as count
-from compevo_core.paper.networks.forecaster import NETWORKS, NetworkBaseline
+from compevo_core.paper.networks import GPT4TS, NETWORKS, NetworkBaseline, NetworkInputs
+from compevo_core.paper.networks import count_trainable as count
 from tests.support.oracles import draw_inputs
 from tests.support.tiny_backbone import build_backbone
 from tests.support.window_samples import from_nem, make_set, make_window
@@ -28,7 +27,7 @@ QUICK = replace(STANDARD, passes=2)
 def use_a_tiny_backbone(monkeypatch):
     tiny = build_backbone()
     monkeypatch.setattr(backbone, "load_packaged", lambda: tiny)
-    monkeypatch.setattr(forecaster, "BATCH_SIZE", 8)
+    monkeypatch.setattr(networks, "BATCH_SIZE", 8)
 
 
 def make_split(n, split="train", *, first=0):
@@ -68,7 +67,7 @@ def test_a_fit_beats_repeating_the_input():
 def test_the_best_pass_is_kept_and_ends(monkeypatch):
     # Validation that train contradicts: every pass after the first few makes it worse.
     contrary = VAL.with_truth(np.stack([view.x for view in VAL.views()]))
-    monkeypatch.setattr(forecaster, "BATCH_SIZE", 4)
+    monkeypatch.setattr(networks, "BATCH_SIZE", 4)
     budget = replace(STANDARD, passes=30, patience=3)
 
     fitted = fit(val=contrary, learning_rate=0.003, budget=budget)
@@ -80,7 +79,7 @@ def test_the_best_pass_is_kept_and_ends(monkeypatch):
     target = torch.tensor(np.stack([scaler.scale(w.y, w.view.entity) for w in contrary]))
     inputs = NetworkInputs.encode(contrary.views(), scaler)
     with torch.no_grad():
-        forecast = forecaster.forecast_scaled(fitted._network, inputs).double()
+        forecast = networks.forecast_scaled(fitted._network, inputs).double()
     loss = torch.nn.functional.huber_loss(forecast, target)
     assert float(loss) == pytest.approx(report.validation_loss, rel=1e-4)
 
@@ -116,9 +115,9 @@ def test_what_cannot_be_fitted_is_refused():
 
 def test_a_pass_stays_within_the_budget(monkeypatch):
     seen = []
-    forecast = forecaster.forecast_scaled
+    forecast = networks.forecast_scaled
     monkeypatch.setattr(
-        forecaster,
+        networks,
         "forecast_scaled",
         lambda net, x: (seen.append((net.training, len(x))), forecast(net, x))[1],
     )
@@ -160,7 +159,7 @@ def test_gpt4ts_trains_norms_and_maps_only():
         "decoder.layers.0.post_attention_layernorm.weight",
         "decoder.norm.weight",
     }
-    assert count(network) == count(PatchNetwork(width=width)) + 3 * width
+    assert count(network) == count(networks.PatchNetwork(width=width)) + 3 * width
 
     network(draw_inputs()).sum().backward()
     torch.optim.SGD(network.parameters(), lr=1.0).step()

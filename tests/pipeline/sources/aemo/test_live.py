@@ -25,7 +25,7 @@ def fetch_all(home, fetch=aemo_live.fetch_operational, **kwargs):
     return files
 
 
-REPORT = aemo_live.ACTUAL_REPORT
+REPORT = aemo_live.names.ACTUAL_REPORT
 fetch_prices = functools.partial(fetch_all, fetch=aemo_live.fetch_price_and_demand)
 
 
