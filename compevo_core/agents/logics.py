@@ -250,7 +250,7 @@ def find_topics(logic: str) -> tuple[str, ...]:
 
 
 def cross_logics(parents: Sequence[str], choose: Callable[[int], int]) -> str:
-    """Cross sentences: one or two of their topics, other slots by ``choose``, which draws below."""
+    """Return a sentence that crosses its parents; ``choose`` draws a number below its argument."""
     known = [slots for slots in map(read_slots, parents) if slots is not None]
     topics = sorted({topic for slots in known for topic in slots.topics})
     while len(topics) > 2 or (len(topics) == 2 and choose(2)):

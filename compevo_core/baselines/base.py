@@ -144,7 +144,9 @@ def count_answers(forecaster: ViewForecaster) -> tuple[int, int]:
 
     Both are 0 for a method whose model does not answer in text.
     """
-    counts: tuple[int, int] = getattr(forecaster, "count_answers", lambda: (0, 0))()
+    if not hasattr(forecaster, "count_answers"):
+        return 0, 0
+    counts: tuple[int, int] = forecaster.count_answers()
     return counts
 
 
@@ -307,14 +309,6 @@ class History:
             is_target_T=is_target_T,
             covariates=covariates,
         )
-
-
-def group_by_series(windows: Sequence[Window]) -> dict[str, list[Window]]:
-    """Return the windows of each entity, in their order."""
-    grouped: dict[str, list[Window]] = {}
-    for window in windows:
-        grouped.setdefault(window.view.entity, []).append(window)
-    return grouped
 
 
 def repeat_last_season(view: WindowView) -> FloatArray:

@@ -30,11 +30,11 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from compevo_core.baselines.base import Baseline, group_by_series, raise_if_held_out
+from compevo_core.baselines.base import Baseline, raise_if_held_out
 from compevo_core.baselines.features import knows_weeks, measure_surprise, split_weeks
 from compevo_core.data.arrays import FloatArray, evenly_spaced
 from compevo_core.data.steps import DAY, WEEK
-from compevo_core.data.view import Window, WindowView, keep_bounds, stack_rows
+from compevo_core.data.view import Window, WindowView, group_by_series, keep_bounds, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, import_package
 

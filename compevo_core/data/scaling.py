@@ -5,14 +5,14 @@ features (``baselines.features``), priors, metrics. Scores are computed in physi
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Self
 
 import numpy as np
 
 from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import NO_BOUNDS, Window, WindowView
+from compevo_core.data.view import NO_BOUNDS, Window, WindowView, group_by_series
 from compevo_core.errors import DataError
 
 _ROUNDING = 1e-9
@@ -26,7 +26,7 @@ class Scaler:
     std: dict[str, float]
 
     @classmethod
-    def fit(cls, windows: Iterable[Window]) -> Self:
+    def fit(cls, windows: Sequence[Window]) -> Self:
         """Fit on the known values (inputs and unmasked targets) of train windows.
 
         An entity whose values are all equal is scaled by one. DataError if a window of another
@@ -91,9 +91,8 @@ class Scaler:
             )
 
 
-def group_train(windows: Iterable[Window], what: str) -> dict[str, list[Window]]:
+def group_train(windows: Sequence[Window], what: str) -> dict[str, list[Window]]:
     """Return train windows by entity, sorted by name; DataError for a window of another split."""
-    grouped: dict[str, list[Window]] = {}
     for window in windows:
         # A scale fitted on later splits would tell every model the level of the test year.
         if window.view.split != "train":
@@ -101,5 +100,4 @@ def group_train(windows: Iterable[Window], what: str) -> dict[str, list[Window]]
                 f"{what} was given a window of split {window.view.split!r} "
                 f"({window.view.entity}); give WindowSet.split('train') only"
             )
-        grouped.setdefault(window.view.entity, []).append(window)
-    return dict(sorted(grouped.items()))
+    return dict(sorted(group_by_series(windows).items()))

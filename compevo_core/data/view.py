@@ -171,6 +171,14 @@ class Window:
         return replace(self, view=replace(self.view, **changes))
 
 
+def group_by_series(windows: Sequence[Window]) -> dict[str, list[Window]]:
+    """Return the windows of each entity, in their order."""
+    grouped: dict[str, list[Window]] = {}
+    for window in windows:
+        grouped.setdefault(window.view.entity, []).append(window)
+    return grouped
+
+
 def find_known_before(origin_utc: datetime, information_until: datetime) -> datetime:
     """Return the instant before which a thing must have been available to be in a view.
 

@@ -14,7 +14,7 @@ over the sum of absolute truths, then the mean over levels.
 Shapes: N windows, Q levels, H horizon, P observed points.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,7 +127,7 @@ def score(
     )
 
 
-def measure_naive_error(train: Iterable[Window]) -> dict[str, float]:
+def measure_naive_error(train: Sequence[Window]) -> dict[str, float]:
     """Return the mean absolute seasonal difference of every entity: the denominator of MASE."""
     # One scale per entity: states of 8,000 and 1,500 MW would share a scale that fits neither.
     errors: dict[str, float] = {}

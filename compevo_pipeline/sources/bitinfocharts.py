@@ -141,7 +141,7 @@ def _read_page(raw: RawFile) -> pl.DataFrame:
         )
     # A point that the strict pattern misses would silently be lost.
     points = list(_POINT.finditer(text))
-    malformed = sorted({*starts} - {point.start() for point in points})
+    malformed = sorted(set(starts) - {point.start() for point in points})
     if malformed:
         first = malformed[0]
         raise SchemaDrift(
