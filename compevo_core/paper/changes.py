@@ -235,8 +235,9 @@ class Experiment:
     # The change that the others are paired with: ``name=value``, except in the ablation
     reference: str
     changes: tuple[NamedChange, ...]  # the changes, in order
-    # Whether each change is trained; otherwise it is applied to finished runs of the full method
+    # Whether each change is trained; otherwise it is applied to finished runs of the system
     trains: bool = True
+    system: str = "compevo"  # system of agents whose finished runs are changed
     scores_later: bool = False  # whether the days after the test split are scored as well
     split: Literal["test", "val"] = "test"  # whose windows are scored
 
@@ -274,7 +275,7 @@ PARTS = "parts"
 # What ``experiment`` begins with in rows of all experiments but the ablation.
 PREFIX = "experiment-"
 FOLDS = f"{PREFIX}folds"  # what it is in rows of the folds within train
-_DECLARED = ("title", "reference", "trains", "scores_later", "split")
+_DECLARED = ("title", "reference", "trains", "system", "scores_later", "split")
 
 
 def _give_all_trials(config: RunConfig) -> Settings:
@@ -386,7 +387,7 @@ def _list_changes(name: str, declared: Settings) -> Iterator[NamedChange]:
     elif name == "epochs":
         for n in range(1, 6):
             yield NamedChange(name=f"epochs={n}", kind="sweep", adapt=partial(_set_epochs, n))
-    elif name == "news":
+    elif name.startswith("news"):
         # What the paper lacks: no news at all, and news of another day.
         for news in NEWS_CHANGES:
             yield NamedChange(name=f"news={news}", kind="news", news=news)

@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 TABLES = {
     "layers": "backbones",
     "news": "perturbation",
+    "news-mael": "perturbation",
+    "news-mae-gpt": "perturbation",
+    "news-mad-rl": "perturbation",
     "ablation": "ablation",
     "parts": "ablation",
 }
@@ -81,7 +84,7 @@ def run_paper(
         str,
         typer.Argument(
             help="ablation, lambda-pg, lambda-div, lambda-prune, tau, beta, t-gen, agents, epochs, "
-            "instruction, news, weather, layers or parts."
+            "instruction, news, news-mael, news-mae-gpt, news-mad-rl, weather, layers or parts."
         ),
     ],
     dataset: BuiltDataset,
@@ -92,8 +95,8 @@ def run_paper(
         list[Path] | None,
         typer.Option(
             "--run",
-            help="Finished run of the full method, for experiments that train nothing (tau, news); "
-            "repeat for several seeds (default: the data set's current run).",
+            help="Finished run, for experiments that train nothing (tau, news, and news-SYSTEM on "
+            "runs of that system); repeat for several seeds (default: the data set's current run).",
         ),
     ] = None,
     budget: Annotated[

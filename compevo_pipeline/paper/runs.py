@@ -94,8 +94,8 @@ def run_experiment(
     """Train what has to be trained, score, pair and write; return the file, its rows and the tests.
 
     ``train`` runs trainings to their end; it is called once, or never if nothing is trained.
-    ConfigError if every change is the full method itself under these settings; DataError if windows
-    are not built, or a finished run is needed and missing.
+    ConfigError if every change is the full method itself under these settings, or a finished run
+    has another system; DataError if windows are not built, or a finished run is needed and missing.
     """
     layout = deployment.layout
     windows = read_windows(layout, plan.dataset)
@@ -107,9 +107,16 @@ def run_experiment(
         pool = None if news is None else NewsPool.read(news)
     else:
         runs = list(plan.runs) or [find_current_run(layout, plan.dataset)]
-        pairs = list(zip(runs, read_seeds(runs), strict=True))
+        configs = read_seeds(runs)
+        if (system := configs[0].population.system) != plan.experiment.system:
+            raise ConfigError(
+                f"{runs[0]} is a run of {system}, and {plan.experiment.name} changes runs of "
+                f"{plan.experiment.system}: name finished ones with --run"
+            )
         pool = read_news(deployment, find_encoder(runs[0]), windows.views(), log=log)
-        trials = list_trials_of_runs(plan.changes, pairs, windows, pool)
+        trials = list_trials_of_runs(
+            plan.changes, list(zip(runs, configs, strict=True)), windows, pool
+        )
 
     # Scored only after all are trained: if a change fails, no partial table is left.
     return score_experiment(

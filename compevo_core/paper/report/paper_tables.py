@@ -585,6 +585,7 @@ OTHER_WINDOWS = "The paper's figures belong to its own test windows, not to thes
 LEAST_SPAN = 0.02
 _WEIGHTS = ("lambda-pg", "lambda-div", "lambda-prune")
 SENSITIVITY = (*_WEIGHTS, "tau", "beta", "t-gen", "agents", "epochs", "instruction")
+PERTURBATION = ("news", "news-mael", "news-mae-gpt", "news-mad-rl")
 
 
 def build_backbones(inputs: ReportInputs) -> list[Table]:
@@ -1008,7 +1009,10 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = 
         "Sensitivity",
         lambda inputs: [table for name in SENSITIVITY for table in build_sweep(inputs, name)],
     ),
-    "perturbation": ("Perturbed news", lambda inputs: build_sweep(inputs, "news")),
+    "perturbation": (
+        "Perturbed news",
+        lambda inputs: [table for name in PERTURBATION for table in build_sweep(inputs, name)],
+    ),
     "folds": ("Folds of train", lambda inputs: [build_fold_table(inputs.rows)]),
     "lud": ("Logic updates", build_lud),
 }

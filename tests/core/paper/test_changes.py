@@ -26,6 +26,7 @@ from compevo_core.paper.changes import (
 )
 from compevo_core.paper.report.inputs import read_configs, read_inputs, read_result_file
 from compevo_core.paper.report.paper_tables import (
+    PERTURBATION,
     PRINTED,
     build_fold_table,
     build_paper_tables,
@@ -138,7 +139,7 @@ def test_only_swapped_news_gets_other_windows():
     assert find_variant("swapped-news").change_windows(windows).hash == swapped.hash
 
 
-@pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"ablation", "news", "parts"}))
+@pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"ablation", "parts", *PERTURBATION}))
 def test_a_change_differs_only_in_its_settings(name):
     base = RunConfig.preset("operational") if name == "weather" else tiny()
     changes = EXPERIMENTS[name].changes
@@ -151,6 +152,13 @@ def test_a_change_differs_only_in_its_settings(name):
     assert max(map(len, keys)) == 1
     # The weather's controls leave out members, or what moves their weights.
     assert len(set().union(*keys)) == (2 if name == "weather" else 1)
+
+
+def test_news_is_changed_under_rival_systems_too():
+    experiments = [EXPERIMENTS[name] for name in PERTURBATION]
+    assert [it.system for it in experiments] == ["compevo", "mael", "mae-gpt", "mad-rl"]
+    assert all(it.changes == experiments[0].changes for it in experiments)
+    assert not any(it.trains for it in experiments)
 
 
 def test_policy_weights_vary_where_policies_learn():
