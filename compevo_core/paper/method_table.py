@@ -158,8 +158,7 @@ def _list_with_language_model() -> Iterator[Method]:
             configure=None
             if "is_tuned" in facts
             else partial(_call, module, "configure_method", name),
-            seeds=LANGUAGE_MODEL_SEEDS,
-            **{"reads_news": True} | facts,
+            **{"reads_news": True, "seeds": LANGUAGE_MODEL_SEEDS} | facts,
         )
 
     # Forecasts in text take some 17 seconds each on a processor core.
@@ -172,11 +171,11 @@ def _list_with_language_model() -> Iterator[Method]:
     for name in SYSTEM_SETTINGS:
         yield make(name, "agents", "agent_systems", leaves_run=True)
     # Half a second for each window.
+    arm = partial(make, family="agents", module="fine_tuned", seeds=CHEAP_SEEDS, known_windows=24)
     for form in ("", "-mended", "-swapped"):
-        yield make(f"as-published{form}", "agents", "fine_tuned", known_windows=24)
+        yield arm(f"as-published{form}")
     for form in ("", "-plain", "-swapped"):
-        name = f"as-written{form}"
-        yield make(name, "agents", "fine_tuned", leaves_run=True, known_windows=24)
+        yield arm(f"as-written{form}", leaves_run=True)
 
 
 METHODS: dict[str, Method] = {
