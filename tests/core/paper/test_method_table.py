@@ -206,6 +206,7 @@ EVERY_METHOD = pytest.mark.parametrize(
         method.name
         for method in METHODS.values()
         if method.seeds != LANGUAGE_MODEL_SEEDS
+        and not method.reads_news
         and all(method.is_applicable(part) for part in (TRAIN, VAL, TEST))
     ],
 )
