@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from compevo_core.agents.objective import (
     diversity_loss,
+    draw_own_windows,
     group_advantages,
     joint_loss,
-    own_error_weights,
     policy_loss,
     prediction_loss,
 )
@@ -54,36 +54,15 @@ def test_the_prediction_loss_covers_known_steps(loss, expected):
     assert forecast_BH.grad.isfinite().all()
 
 
-def test_step_weights_are_not_divided_out():
-    config = ObjectiveConfig()
-    weights_BH = torch.tensor([[1.0, 1.0, 0.25], [0.25, 0.25, 0.25]])
-    loss_B = prediction_loss(FORECAST_BH, TRUTH_BH, config, weights_BH)
-    assert loss_B.tolist() == pytest.approx([(1 + 9 / 4) / 2, (0.25 + 4) / 4 / 3])
-
-
-def test_other_series_and_steps_count_a_quarter():
-    views = windows("train", 1).views()
-    member = MemberConfig(entities=("SA1",), first_step=2, last_step=3)
-    inside = np.full(48, 0.25)
-    inside[2:4] = 1.0
-
-    weights_BH, alike_BH = own_error_weights([member, MemberConfig()], views, seed=0)
-
-    assert [view.entity for view in views] == ["NSW1", "SA1"]
-    assert weights_BH.tolist() == [[0.25] * 48, inside.tolist()]
-    assert (alike_BH == 1.0).all()
-
-
 def test_window_shares_depend_on_window_agent_and_seeds():
     views = windows("train", 200).views()
     member = MemberConfig(window_share=0.3)
 
     def counted(member=member, views=views, seed=0, agent=0):
-        weights_BH = own_error_weights([member] * 2, views, seed)[agent]
-        assert set(np.unique(weights_BH)) <= {0.0, 1.0}
-        return weights_BH[:, 0].astype(bool).tolist()
+        return draw_own_windows([member] * 2, views, seed)[agent].tolist()
 
     drawn = counted()
+    assert all(counted(member=MemberConfig()))
     assert 0.2 < np.mean(drawn) < 0.4
     assert counted(views=views[::-1]) == drawn[::-1]
     assert counted(agent=1) != drawn

@@ -54,7 +54,7 @@ def full_method():
     """Settings in which every control takes something away."""
     return tiny(
         population__agents=2,
-        population__members=[{"prior": "gbm", "seed": 1}, {"lookback_steps": 24}],
+        population__members=[{"prior": "gbm", "seed": 1}, {"news_scope": "none"}],
         forecast__known_errors="mean",
     )
 
@@ -186,7 +186,7 @@ def test_what_the_paper_prints_is_varied_here_too(name):
 
 
 def test_further_agents_reuse_members_with_seeds():
-    members = [{"prior": "gbm"}, {"lookback_steps": 24}]
+    members = [{"prior": "gbm"}, {"news_scope": "none"}]
     (change,) = EXPERIMENTS["agents"].select(["agents=3"])
     config = change.configure(tiny(population__agents=2, population__members=members))
     reused = [(member.prior, member.seed) for member in config.population.members]

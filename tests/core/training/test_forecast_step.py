@@ -20,7 +20,7 @@ from tests.support.models import make_batch
 from tests.support.population import tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
 
-MEMBERS = ({"entities": ("SA1",), "window_share": 0.5}, {"first_step": 10, "last_step": 20}, {})
+MEMBERS = ({"window_share": 0.5}, {"seed": 1}, {})
 
 
 @pytest.fixture(autouse=True)
