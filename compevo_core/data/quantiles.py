@@ -177,9 +177,9 @@ def estimate_day_quantiles(
     alike, so neither quantity has the band that the bounds of its steps would give. The errors are
     those that :func:`estimate_quantiles` may use, of windows without a gap, or where there are too
     few, as on business days, of windows with at least half of the steps that others know. Where the
-    forecaster has learnt from its errors since, the mean of the forecast is the median. ``mean`` and
-    ``peak`` are each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST`` windows of
-    the series, or of all series together, had ended.
+    forecaster has learnt from its errors since, the mean of the forecast is the median of ``mean``.
+    ``mean`` and ``peak`` are each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST``
+    windows of the series, or of all series together, had ended.
     """
     day_NQ = {name: np.full((len(views), len(LEVELS)), np.nan) for name in ("mean", "peak")}
     until_N = count_minutes(views, "information_until")
