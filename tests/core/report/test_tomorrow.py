@@ -28,18 +28,8 @@ from compevo_core.report.tomorrow import (
     read_days,
     weight_table,
 )
+from tests.support import report_samples as samples
 from tests.support.issued_samples import ORIGIN, TITLE, make_day, make_issued, make_mixture
-from tests.support.report_samples import (
-    LUD,
-    make_check,
-    make_frame,
-    make_inputs,
-    make_panel,
-    make_rounds,
-    make_row,
-    make_run,
-    render_undrawn,
-)
 from tests.support.scored_samples import make_rows
 from tests.support.window_samples import DAY, make_window
 
@@ -284,7 +274,7 @@ class ParsedPage(HTMLParser):
 
 @cache
 def render_whole():
-    return render_undrawn(make_inputs())
+    return samples.render_undrawn(samples.make_inputs())
 
 
 def test_nothing_is_fetched_and_every_link_leads_somewhere():
@@ -304,21 +294,21 @@ def test_nothing_is_fetched_and_every_link_leads_somewhere():
 
 def test_hostile_text_from_files_is_text():
     attack = '"><script>x</script>'
-    rows = make_frame(
-        make_row("compevo", 200.0, backbone=attack, unit=attack, device=attack),
-        make_row(attack, 210.0),
-        make_row("gbm", 190.0, entity=attack, experiment=attack),
-        make_row("gbm", 190.0, entity="NSW1", subset=attack, dataset=attack),
-        make_row("no-grpo", 190.0, dataset=attack, experiment="ablation"),
+    rows = samples.make_frame(
+        samples.make_row("compevo", 200.0, backbone=attack, unit=attack, device=attack),
+        samples.make_row(attack, 210.0),
+        samples.make_row("gbm", 190.0, entity=attack, experiment=attack),
+        samples.make_row("gbm", 190.0, entity="NSW1", subset=attack, dataset=attack),
+        samples.make_row("no-grpo", 190.0, dataset=attack, experiment="ablation"),
     )
-    panel = make_panel(attack, unit=attack, news=[(attack, attack)])
-    lud = LUD | {"encoder": attack, "judges": [LUD["judges"][0] | {"name": attack}]}
+    panel = samples.make_panel(attack, unit=attack, news=[(attack, attack)])
+    lud = samples.LUD | {"encoder": attack, "judges": [samples.LUD["judges"][0] | {"name": attack}]}
     facts = {"name": attack, "config": {"forecast": {"prior": attack}}, "panels": (panel,)}
-    runs = (replace(make_run(), lud=lud, **facts), make_run())
-    checks = [make_check(attack, False, attack)]
+    runs = (replace(samples.make_run(), lud=lud, **facts), samples.make_run())
+    checks = [samples.make_check(attack, False, attack)]
 
-    page = render_undrawn(
-        make_inputs(mode=attack, rows=rows, runs=runs, checks=checks, unread=[attack])
+    page = samples.render_undrawn(
+        samples.make_inputs(mode=attack, rows=rows, runs=runs, checks=checks, unread=[attack])
     )
 
     parsed = ParsedPage(page)
@@ -335,9 +325,9 @@ def test_no_template_marks_a_value_as_safe():
 
 
 def test_one_round_is_enough_for_every_plot():
-    seen = {"rounds": make_rounds(1), "panels": (make_panel(),)}
+    seen = {"rounds": samples.make_rounds(1), "panels": (samples.make_panel(),)}
     single = TrainingRun(name="a", config={}, summary={}, **seen)
-    page = render_undrawn(make_inputs(runs=(single,), rows=empty_rows()))
+    page = samples.render_undrawn(samples.make_inputs(runs=(single,), rows=empty_rows()))
     assert "the logics became" in page
 
 
