@@ -114,38 +114,38 @@ def _give(example, *names, level, **changes):
     return replace(example, view=view, truth_H=np.zeros(48) + level)
 
 
+def _read_titles(examples, titles, levels, *later, entities=("QLD1",)):
+    """Fit on windows of a title each; return the fit, its windows, and later titles resolved."""
+    changed = [
+        _give(e, title, level=level, entity=entities[n % len(entities)])
+        for n, (e, title, level) in enumerate(zip(examples, titles, levels, strict=True))
+    ]
+    reader, retriever = _read_news(changed, _make_news([*titles, *later]))
+    return reader, changed, [retriever.resolve([title]) for title in later]
+
+
 def test_a_number_is_read_by_its_words(examples):
     rng = np.random.default_rng(3)
     values, others = (rng.integers(10, 40, len(examples)) for _ in range(2))
     pairs = enumerate(zip(values, others, strict=True))
     titles = [f"{n}. Minimum {other}, maximum {value} degrees." for n, (value, other) in pairs]
-    changed = [
-        _give(e, title, level=(value - 25) / 10.0)
-        for e, title, value in zip(examples, titles, values, strict=True)
-    ]
-    news = _make_news([*titles, "Minimum 39, maximum 10 degrees."])
-    reader, retriever = _read_news(changed, news)
+    given = examples, titles, (values - 25) / 10.0, "Minimum 39, maximum 10 degrees."
+    reader, changed, (cold,) = _read_titles(*given, entities=("NSW1", "SA1"))
     sealed = SealedReadings({0: MemberConfig()}, SIZE)
     sealed.store(reader, [LOGIC])
-    cold = retriever.resolve(["Minimum 39, maximum 10 degrees."])
 
     for fit in (reader.find(0, LOGIC), sealed.find(0, "any")):
-        assert fit.predict(examples[0].view, cold).mean() == pytest.approx(-1.5, abs=0.3)
+        assert fit.predict(changed[0].view, cold).mean() == pytest.approx(-1.5, abs=0.3)
 
 
 def test_a_number_moves_each_entity_by_its_weight(examples):
     rng = np.random.default_rng(6)
     values = rng.integers(10, 40, len(examples))
     titles = [f"{n}. Maximum {value} degrees." for n, value in enumerate(values)]
-    changed = [
-        _give(
-            e, titles[n], level=(-1) ** n * (values[n] - 25) / 10.0, entity=("QLD1", "TAS1")[n % 2]
-        )
-        for n, e in enumerate(examples)
-    ]
-    reader, retriever = _read_news(changed, _make_news([*titles, "Maximum 38 degrees."]))
-    hot, fit = retriever.resolve(["Maximum 38 degrees."]), reader.find(0, LOGIC)
-    warm, cold = (fit.predict(changed[n].view, hot).mean() for n in (0, 1))
+    levels = (-1) ** np.arange(len(values)) * (values - 25) / 10.0
+    given = examples, titles, levels, "Maximum 38 degrees."
+    reader, changed, (hot,) = _read_titles(*given, entities=("QLD1", "TAS1"))
+    warm, cold = (reader.find(0, LOGIC).predict(changed[n].view, hot).mean() for n in (0, 1))
 
     assert warm > 0.8 and cold < -0.8
 
@@ -247,16 +247,13 @@ def test_numbers_that_run_with_time_are_not_read(examples):
         for n in at
     ]
     level = np.minimum(at, 0.75 * len(at)) / 40
-    changed = [
-        _give(e, title, level=value + rng.normal(size=48), entity="QLD1")
-        for e, title, value in zip(by_time, titles, level - level.mean(), strict=True)
-    ]
+    noisy = (level - level.mean())[:, None] + rng.normal(size=(len(at), 48))
     later = "In 2022 cases reach 9000; story 99000. Coal at 400.0 dollars"
-    reader, retriever = _read_news(changed, _make_news([*titles, later]))
+    reader, changed, (article,) = _read_titles(by_time, titles, noisy, later)
 
     fit = reader.find(0, LOGIC)
     assert not fit.keys_F.any()
-    assert np.abs(fit.predict(changed[-1].view, retriever.resolve([later]))).max() < 0.1
+    assert np.abs(fit.predict(changed[-1].view, article)).max() < 0.1
 
 
 def test_a_number_is_clipped_to_its_train_range(examples):
@@ -264,18 +261,13 @@ def test_a_number_is_clipped_to_its_train_range(examples):
     values = rng.integers(10, 40, len(examples))
     stories = rng.permutation(90_000)[: len(examples)]
     titles = [f"Story {s}: maximum {v} degrees." for s, v in zip(stories, values, strict=True)]
-    changed = [
-        _give(e, title, level=(value - 25) / 10.0, entity="QLD1")
-        for e, title, value in zip(examples, titles, values, strict=True)
-    ]
-
     named = ["Story 7: maximum 39 degrees.", "Story 8: maximum 390 degrees."]
-    reader, retriever = _read_news(changed, _make_news([*titles, *named]))
-    hottest, beyond = (
-        reader.find(0, LOGIC).predict(changed[0].view, retriever.resolve([name])) for name in named
-    )
+
+    reader, changed, later = _read_titles(examples, titles, (values - 25) / 10.0, *named)
+    fit = reader.find(0, LOGIC)
+    hottest, beyond = (fit.predict(changed[0].view, articles) for articles in later)
 
     assert hottest.mean() > 1.0
     # The word before and the word after it; the story's own number hardly ever repeats.
-    assert (reader.find(0, LOGIC).keys_F > 0).sum() == 2
+    assert (fit.keys_F > 0).sum() == 2
     np.testing.assert_array_equal(beyond, hottest)
