@@ -111,13 +111,6 @@ def test_blocks_of_independent_days_give_students_t():
     assert np.ptp(measure_interval(errors, 10 * days, days // 100)) > 2 * np.ptp(expected)
 
 
-def test_series_that_move_together_make_the_interval_wider():
-    day = np.repeat(np.random.default_rng(0).normal(100, 20, 20), 5)
-    alone = measure_interval(day, 10 * np.arange(100), range(100))
-    together = measure_interval(day, *2 * [10 * np.repeat(np.arange(20), 5)])
-    assert together[1] - together[0] > 1.5 * (alone[1] - alone[0])
-
-
 @pytest.mark.parametrize(("days", "length"), [(12, 1), (100, 5), (365, 14)])
 def test_a_block_is_two_weeks_where_possible(days, length):
     views = make_windows("test", days, entities=("NSW1",)).views()
