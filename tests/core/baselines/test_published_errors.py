@@ -14,7 +14,6 @@ from compevo_core.data.schemas import PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation import baseline_scores
-from compevo_core.evaluation.baseline_scores import score_baselines
 from compevo_core.evaluation.scopes import Scope
 from tests.support import window_samples as samples
 
@@ -136,7 +135,7 @@ def test_a_train_without_publications_excludes_the_model(name, windows, monkeypa
 
     options = {"experiment": "main", "seeds": 1, "commit": "abc"}
     scopes = [Scope(subset="test", windows=test)]
-    scores = score_baselines(forget_publications(train), scopes, **options)
+    scores = baseline_scores.score_baselines(forget_publications(train), scopes, **options)
     assert "published" in scores.forecasts[0] and name not in scores.forecasts[0]
 
 

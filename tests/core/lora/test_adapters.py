@@ -14,7 +14,6 @@ from compevo_core.errors import CheckpointMismatch
 from compevo_core.lora import attention
 from compevo_core.lora import backbone as backbones
 from compevo_core.lora.adapters import AdapterRoute
-from compevo_core.lora.backbone import LORA_TARGETS
 from compevo_core.lora.batch import PromptGroup
 from tests.support import tiny_backbone as tiny
 
@@ -218,7 +217,7 @@ TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
 
 def _made_by_peft(folder, seed, **settings):
     """A LoRA adapter made by PEFT, with both factors away from zero, saved by PEFT."""
-    wanted = {"r": 4, "lora_alpha": 8, "target_modules": list(LORA_TARGETS)}
+    wanted = {"r": 4, "lora_alpha": 8, "target_modules": list(backbones.LORA_TARGETS)}
     config = LoraConfig(task_type="CAUSAL_LM", **wanted | settings)
     model = get_peft_model(tiny.build_backbone().model, config)
     generator = torch.Generator().manual_seed(seed)

@@ -18,7 +18,6 @@ from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_core.paper.report.inputs import TrainingRun, empty_rows
 from compevo_core.paper.report.page import research_environment
 from compevo_core.report import forecast_page
-from compevo_core.report.forecast_page import chart_series, list_legend
 from compevo_core.report.tomorrow import (
     ForecastDay,
     before_table,
@@ -72,7 +71,7 @@ def test_a_chart_is_drawn_without_a_script():
 
 
 def test_a_chart_has_every_line_and_number():
-    chart = chart_series(make_day(), "NSW1")
+    chart = forecast_page.chart_series(make_day(), "NSW1")
     lines = [(line["colour"], line["is_band"]) for line in chart.lines]
     # Two bands, two agents, yesterday's forecast, measured, published, forecast.
     assert [is_band for _, is_band in lines] == [True, True] + [False] * 6
@@ -173,7 +172,7 @@ def test_joint_agents_have_no_own_error():
     day = make_day(issued=IssuedForecast(rows=rows, facts=facts), scores=make_scores())
 
     assert weight_table(day).header[:3] == ["member", "weight", "NSW1"]
-    legend = [line.name for line in list_legend(day)]
+    legend = [line.name for line in forecast_page.list_legend(day)]
     assert "without agents" in legend and "agent 0" not in legend
 
 
@@ -185,7 +184,7 @@ def test_members_are_named_by_their_methods():
     assert parts.header[1:4] == ["weight", "forecast", "correction"] and parts.notes == []
     assert [row[-1] for row in parts.rows] == ["1992", "6008", "8000", "7900", "+100"]
     assert "calendar-ridge" in [row[0] for row in method_table(mixture).rows]
-    assert {"calendar-ridge", "gbm"} < {line.name for line in list_legend(mixture)}
+    assert {"calendar-ridge", "gbm"} < {line.name for line in forecast_page.list_legend(mixture)}
 
     single = make_day(issued=make_mixture("gbm"))
     assert weight_table(single) is None and part_table(explain(single.issued, "NSW1")) is None

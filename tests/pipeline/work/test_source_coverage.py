@@ -22,7 +22,6 @@ from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work import source_coverage as coverage
 from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series
-from compevo_pipeline.work.source_coverage import NEWS
 from tests.pipeline.sources import test_bitinfocharts as charts
 from tests.pipeline.sources import test_exchange as rates
 from tests.pipeline.sources.gdelt import test_live as gdelt
@@ -325,7 +324,7 @@ CASES = {
     "bitcoin": (serve_charts, charts.NOW, WHAT_IS_NEW),
     "traffic": (lambda replay: replay.serve({PEMS: pems.Site()}), pems.NOW, WHAT_IS_NEW),
     # An hour of it: a day is hundreds of files.
-    NEWS: (gdelt.serve_gal, gdelt.NOW, gdelt.HOUR),
+    coverage.NEWS: (gdelt.serve_gal, gdelt.NOW, gdelt.HOUR),
 }
 
 
