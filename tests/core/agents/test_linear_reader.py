@@ -95,12 +95,8 @@ def test_windows_without_articles_or_truth_are_left_out(examples):
     assert not _fit(empty).find(0, LOGIC).weights_ZH.any()
 
 
-def _make_news(titles):
-    """Articles whose embeddings are all alike: what differs stands in the words alone."""
-    rows = [(name, f"https://x.example/{name}", name, START) for name in titles]
-    pool = make_pool(rows, HashingEncoder())
-    alike = np.repeat(sentence_encoder().encode(titles[:1]), len(titles), axis=0)
-    return NewsPool(pool.articles, alike, sentence_encoder().name)
+def _make_row(title):
+    return title, f"https://x.example/{title}", title, START
 
 
 def _read_news(examples, news):
@@ -120,7 +116,11 @@ def _read_titles(examples, titles, levels, *later, entities=("QLD1",)):
         _give(e, title, level=level, entity=entities[n % len(entities)])
         for n, (e, title, level) in enumerate(zip(examples, titles, levels, strict=True))
     ]
-    reader, retriever = _read_news(changed, _make_news([*titles, *later]))
+    # The embeddings are all alike: what differs stands in the words alone.
+    pool = make_pool([_make_row(title) for title in (*titles, *later)], HashingEncoder())
+    alike = np.repeat(sentence_encoder().encode(titles[:1]), len(pool.articles), axis=0)
+    news = NewsPool(pool.articles, alike, sentence_encoder().name)
+    reader, retriever = _read_news(changed, news)
     return reader, changed, [retriever.resolve([title]) for title in later]
 
 
@@ -158,7 +158,7 @@ def test_each_part_of_the_day_has_weights(examples):
         is_warm = rng.integers(2, size=2)
         for part, warmth in zip(("morning", "evening"), is_warm, strict=True):
             title = f"{n} in the {part}"
-            rows.append((title, f"https://x.example/{title}", title, START))
+            rows.append(_make_row(title))
             embeddings.append(warm if warmth else cold)
         level_H = np.repeat([is_warm[0] - 0.5, 0.5 - is_warm[1]], 24)
         changed.append(_give(example, *(row[0] for row in rows[-2:]), level=level_H))
@@ -176,7 +176,7 @@ def test_each_part_of_the_day_has_weights(examples):
 
 def test_the_meaning_of_a_word_turns_with_seasons(examples):
     sky = ["clear sky", "clouds"]
-    rows = [(title, f"https://x.example/{title}", title, START) for title in sky]
+    rows = [_make_row(title) for title in sky]
     rng = np.random.default_rng(5)
     changed = []
     for n, (e, is_clear) in enumerate(zip(examples, rng.integers(2, size=240), strict=True)):

@@ -306,21 +306,18 @@ def serve_operational(replay):
     replay.serve({ENDPOINT: answer})
 
 
-def serve_rates(replay):
-    replay.serve({rates.BULK: rates.BULK_ANSWER, rates.TABLE: rates.RBA_ANSWER})
-
-
 def serve_charts(replay):
     # No tag: the program's own time of the last fetch has to do.
     page = Answer(body=charts.page(), kind="text/html", modified="Fri, 20 Nov 2026 07:00:00 GMT")
     replay.serve({charts.path(slug): page for slug in METRICS})
 
 
+RATES = {rates.BULK: rates.BULK_ANSWER, rates.TABLE: rates.RBA_ANSWER}
 MONTHS, PEMS = (date(2026, 6, 1), date(2026, 7, 1)), ("pems.dot.ca.gov", "/")
 CASES = {
     "electricity": (lambda replay: nemweb.serve_prices(replay, *MONTHS), NOW, WHAT_IS_NEW),
     "electricity-operational": (serve_operational, NOW, WHAT_IS_NEW),
-    "exchange": (serve_rates, rates.FRIDAY_EVENING, WHAT_IS_NEW),
+    "exchange": (lambda replay: replay.serve(RATES), rates.FRIDAY_EVENING, WHAT_IS_NEW),
     "bitcoin": (serve_charts, charts.NOW, WHAT_IS_NEW),
     "traffic": (lambda replay: replay.serve({PEMS: pems.Site()}), pems.NOW, WHAT_IS_NEW),
     # An hour of it: a day is hundreds of files.
