@@ -111,7 +111,12 @@ def _call(module: str, function: str, name: str, inputs: FitInputs) -> Any:  # n
     return getattr(import_module(f"compevo_core.paper.{module}"), function)(name, inputs)
 
 
-def _list_numeric() -> Iterator[Method]:
+def _list_methods() -> Iterator[Method]:
+    """Yield the numeric methods, the news-aware ones and all agents, in the order of tables.
+
+    The paper's code runs with its own prompt, a mended one, or swapped news; the method at the
+    code's size runs in full, without its four parts, or with swapped news.
+    """
     numeric = partial(Method, family="numeric")
     for name, baseline in BASELINES.items():
         yield numeric(
@@ -140,14 +145,6 @@ def _list_numeric() -> Iterator[Method]:
             is_tuned=True,
             seeds=LANGUAGE_MODEL_SEEDS if name == "gpt4ts" else CHEAP_SEEDS,
         )
-
-
-def _list_with_language_model() -> Iterator[Method]:
-    """Yield the news-aware methods, the systems of agents, the paper's code and its method.
-
-    The code runs with its own prompt, a mended one, or swapped news; the method at the code's size
-    runs in full, without its four parts, or with swapped news.
-    """
 
     def make(name: str, family: Any, module: str, **facts: Any) -> Method:  # noqa: ANN401
         return Method(
@@ -178,9 +175,7 @@ def _list_with_language_model() -> Iterator[Method]:
         yield arm(f"as-written{form}", leaves_run=True)
 
 
-METHODS: dict[str, Method] = {
-    method.name: method for method in (*_list_numeric(), *_list_with_language_model())
-}
+METHODS: dict[str, Method] = {method.name: method for method in _list_methods()}
 """Every method by its name, in the order of tables."""
 
 
@@ -241,10 +236,7 @@ def prepare_inputs(
 
 
 def choose_learning_rate(method: Method, inputs: FitInputs) -> float:
-    """Return the rate with the least validation loss after equal short fits with seed 0.
-
-    NonFiniteLoss if a fit diverges with every rate.
-    """
+    """Return the rate of least validation loss in short fits; NonFiniteLoss if all diverge."""
     rates = inputs.budget.learning_rates
     short = replace(inputs, budget=replace(inputs.budget, passes=inputs.budget.tuning_passes))
     losses: dict[float, float] = {}
@@ -269,20 +261,18 @@ def choose_learning_rate(method: Method, inputs: FitInputs) -> float:
 def score_seed(
     method: Method,
     inputs: FitInputs,
-    seed: int,
     scopes: Sequence[Scope],
     *,
     commit: str,
     on_fitted: Callable[[str, int, float], None] | None = None,
 ) -> BaselineScores:
-    """Fit a method with one seed and score it on the scopes that it can forecast.
+    """Fit a method with the seed of its inputs and score it on scopes that it can forecast.
 
-    ``inputs`` come from :func:`prepare_inputs`; ``on_fitted`` gets name, seed and seconds of the
-    fit.
+    ``on_fitted`` gets name, seed and seconds of the fit.
     """
     candidate = Candidate(
         name=method.name,
-        seeds=[seed],
+        seeds=[inputs.seed],
         fit=lambda seed: method.fit(replace(inputs, seed=seed)),
         is_applicable=method.is_applicable,
         # Rows of a method that spends no budget must not differ by a budget's name.

@@ -164,10 +164,9 @@ def run_specialists_on(
     log: logging.Logger,
     results: Path | None = None,
 ) -> Path:
-    """Run the worlds of the experiment on specialists, one plan each; return the file of rows.
+    """Run the worlds of the experiment on specialists; return the file of rows.
 
-    Rows are written after every world. Arms that have rows with the same settings are left out, so
-    a stopped experiment resumes where it was.
+    Rows are written after every world; arms with rows of the same settings are left out.
     """
     from compevo_core.paper.control import leave_out_scored
 
@@ -222,8 +221,7 @@ def run_context_on(
 ) -> tuple[Path, pl.DataFrame]:
     """Forecast the tasks of Context-is-Key in the deployment's archive, and write the rows.
 
-    Answers are kept, so that a stopped run resumes where it was. ConfigError without an archive;
-    SourceAbsent if it does not hold the tasks.
+    Kept answers are not asked again. ConfigError or SourceAbsent without an archive of the tasks.
     """
     archive = deployment.settings.archive
     if archive is None:
@@ -389,10 +387,10 @@ class BenchmarkData:
             )
             inputs = replace(inputs, training=plan)
         scores = method_table.score_seed(
-            method, inputs, seed, self.scopes, commit=read_commit(), on_fitted=on_fitted
+            method, inputs, self.scopes, commit=read_commit(), on_fitted=on_fitted
         )
 
-        folder = self.layout.forecasts / self._label
+        folder = self.layout.forecasts / self.rows.stem
         write_forecasts(
             folder / f"{_name_run(method, inputs)}.parquet",
             list(zip(self.scopes, scores.forecasts, strict=True)),
@@ -409,7 +407,7 @@ class BenchmarkData:
                     run,
                     config,
                     # The name of the set: two sets of the paper are cut from one data set.
-                    dataset=self._label.removeprefix("benchmark-"),
+                    dataset=self.rows.stem.removeprefix("benchmark-"),
                     method=method.name,
                     budget=inputs.budget.name,
                 )
@@ -420,12 +418,8 @@ class BenchmarkData:
         """Return the run folder of a method's training; None for a method that leaves none."""
         if method.configure is None or not method.leaves_run:
             return None
-        label = f"{self._label}-{_name_run(method, inputs)}"
+        label = f"{self.rows.stem}-{_name_run(method, inputs)}"
         return self.layout.run(make_run_name(label, method.configure(inputs), self.windows))
-
-    @property
-    def _label(self) -> str:
-        return self.rows.stem
 
 
 def cut_paper_windows(deployment: Deployment, name: str, results: Path) -> WindowSet:
@@ -471,10 +465,7 @@ def _name_run(method: method_table.Method, inputs: method_table.FitInputs) -> st
 
 
 def replace_rows(path: Path, rows: pl.DataFrame) -> None:
-    """Replace the rows of the same method, seed, subset and budget.
-
-    The order in the file does not depend on the order of the writers.
-    """
+    """Replace rows of the same method, seed, subset and budget; no writer changes the order."""
     replace_own_rows(
         path,
         rows,
