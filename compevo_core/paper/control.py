@@ -300,7 +300,8 @@ def run_control(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Train every arm in every world; return the rows and those by rewriting round.
 
-    Finished runs in ``out`` are not trained again. ConfigError if there is no series of a name.
+    Windows need all three splits. Runs are left in ``out``, where finished ones are not trained
+    again. ConfigError if there is no series of a name.
     """
     if unknown := sorted(set(plan.series) - set(windows.entities)):
         raise ConfigError(
@@ -340,7 +341,10 @@ def run_control(
 def write_control(
     results: Path, dataset: str, plan: ControlPlan, rows: pl.DataFrame, rounds: pl.DataFrame
 ) -> tuple[Path, Path]:
-    """Put both tables among the rows of other worlds, their settings next to them; return files."""
+    """Put both tables among the rows of other worlds, with their settings; return the files.
+
+    Specialists have a file of their own, without rounds.
+    """
     for seed in plan.seeds:
         for config in plan.configure_arms(seed).values():
             write_config(results, config)
@@ -436,7 +440,10 @@ def _measure(
     prior_NH: FloatArray,
     world: PlantedWorld,
 ) -> dict[str, Any]:
-    """Return errors, and what a forecast holds of the effect beyond its model without news."""
+    """Return errors, and the share of the planted effect that a forecast holds due to the news.
+
+    What the same model recovers without news is subtracted.
+    """
     test = world.split("test")
     truth_NH, effect_N = test.truth(), world.effects_of(test)
     known_NH = prior_NH + world.surprises_of(test)[:, None]

@@ -237,7 +237,10 @@ def _list_rows(
     groups: Sequence[Group],
     facts: Facts,
 ) -> list[dict[str, Any]]:
-    """Return the known errors of every reading by group, and their differences from own news."""
+    """Return errors of every reading by group, without small groups, and differences from own news.
+
+    Only windows with known errors count.
+    """
     views = scope.windows.views()
     shared = {
         "dataset": scope.windows.dataset,

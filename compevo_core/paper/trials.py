@@ -114,8 +114,8 @@ def score_experiment(
     """Score finished trials of a data set; write rows, paired tests and configurations.
 
     Every ``every``-th origin of the first ``scopes`` scopes of its split (None: all) is scored.
-    ``budget`` is named in the rows. ``fit`` refits priors. Returns the file of rows, the rows, and
-    the paired tests with the reference.
+    ``budget`` is named in the rows, empty for the preset's own; ``fit`` refits priors, and may
+    share fits. Returns the file of rows, the rows, and the paired tests with the reference.
     """
     # One population in memory at a time.
     scores = []
@@ -299,9 +299,9 @@ def train_folds(
     """Train a configuration on every fold of train and score it, the earliest fold first.
 
     ``out`` gets a run folder ``fold_<k>`` for each fold. Rows of population and prior, a subset for
-    each fold, go to ``folds-<dataset>.csv`` and are returned. DataError if train has no folds, or
-    an entity is in no window before its fold; CheckpointMismatch for runs of other settings or
-    data.
+    each fold, go to ``folds-<dataset>.csv`` and are returned; ``resume`` continues unfinished runs.
+    DataError if train has no folds, or an entity is in no window before its fold;
+    CheckpointMismatch for runs of other settings or data.
     """
     rows: list[pl.DataFrame] = []
     for number, (fold_train, validation) in enumerate(build_folds(windows)):
