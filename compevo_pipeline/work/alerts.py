@@ -41,9 +41,8 @@ class Alert:
 def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Logger) -> int:
     """Send the alerts that were not sent on this day, and what an earlier call could not send.
 
-    Return the number of new ones; ``day`` is on the market's clock. SourceTransient if no
-    destination takes an alert: the next call tries all of them again. If some take it, it tries the
-    others again, and the log names them.
+    Return the number of new ones; ``day`` is on the market's clock. The next call tries again where
+    none was taken; SourceTransient if no destination takes an alert.
     """
     folder, faults = settings.layout(settings.mode).alerts, list(alerts)
     try:
