@@ -3,9 +3,8 @@
 What belongs here: what runs together, with which run configuration, and running it in this process
 for a command. What does not: what an asset does, research (``paper.definitions``). ``demo`` and
 ``full`` train and score electricity; each other data set has its own, such as ``full_traffic``.
-``refresh`` trains nothing; its partition is the day to forecast. It is for operational demand, and
-every other data set has its own, such as ``refresh_exchange``: a publisher that fails stops no
-forecast of another data set.
+``refresh`` trains nothing; its partition is the day to forecast. It is for operational demand;
+others have their own, as ``refresh_exchange``: a publisher that fails stops no other data set.
 """
 
 import sqlite3
