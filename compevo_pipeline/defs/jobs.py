@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from compevo_core.errors import ConfigError, StorageError
 from compevo_core.runtime.files import translate_storage_errors
-from compevo_pipeline.config.settings import ensure_dagster_home
+from compevo_pipeline.config.settings import locate_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import RegisteredDataset, Registry
@@ -189,7 +189,7 @@ def run_job(
 @contextmanager
 def translate_record_errors() -> Iterator[None]:
     """Raise StorageError if Dagster cannot keep its records, such as on a full disk."""
-    what = f"Dagster's records in {ensure_dagster_home()}"
+    what = f"Dagster's records in {locate_dagster_home()}"
     try:
         with translate_storage_errors(what):
             yield
