@@ -39,9 +39,7 @@ _DAGSTER_HOME = REPOSITORY / "dagster_home"
 DEFAULT_PRESETS = {Mode.SAMPLE: "demo", Mode.ARCHIVE: "default", Mode.LIVE: "default"}
 """Training preset of each mode unless ``COMPEVO_PRESET`` or the run configuration names another."""
 
-DATASET_PRESETS = {"electricity-operational": "operational"}
-"""Preset that takes the place of ``default`` for a data set whose views hold more."""
-
+DATASET_PRESETS = {"electricity-operational": "operational"}  # in place of `default`
 _PREFIX = "COMPEVO_"
 _Kind = TypeVar("_Kind")
 
@@ -162,7 +160,7 @@ class Settings(BaseModel):
     news_queries: _Folder | None = _variable(
         None,
         "the packaged `queries.toml`",
-        "TOML file that says which of GDELT's news is kept, and how much each refresh fetches",
+        "TOML file: what of GDELT's news is kept, and how much each refresh fetches",
     )
     pems_user: str = Field(
         default="",
@@ -378,11 +376,11 @@ def process_rank() -> tuple[int, int, int]:
 def has_dagster_home() -> bool:
     """Return whether there are records of Dagster to which a command should report its result."""
     return bool(os.environ.get("DAGSTER_HOME"))
+
+
 def locate_dagster_home() -> Path:
     """Return ``DAGSTER_HOME``, set to this repository's folder where it is not set."""
     return Path(os.environ.setdefault("DAGSTER_HOME", str(_DAGSTER_HOME))).expanduser()
-
-
 
 
 def ensure_dagster_home() -> Path:
