@@ -193,22 +193,20 @@ def test_the_packaged_backbone_is_read_once_and_shared(monkeypatch):
     assert read == [(backbone.PACKAGED, "cpu")]
 
 
-FIRST_NUMBERS = {
-    "Heatwave pushes power grid of South Australia to its limit": (
-        *(-0.023391, 0.003809, 0.003747, 0.058519, 0.045095, 0.028765),
-    ),
-    "Gold": (-0.056633, 0.075484, -0.025937, 0.063067, -0.01841, -0.017481),
-    "Bitcoin falls below $60,000 as traders flee risk \N{EN DASH} again": (
-        *(0.03393, 0.033577, -0.025343, 0.073864, -0.010284, 0.023992),
-    ),
+TITLES = [
+    "Heatwave pushes power grid of South Australia to its limit",
+    "Gold",
+    "Bitcoin falls below $60,000 as traders flee risk \N{EN DASH} again",
     "Heat: power, and WATER! Hospitals of three cities ask for help as the grid of the eastern "
-    "states fails for a second day": (
-        *(0.0083, 0.059808, 0.090791, 0.127958, 0.017707, -0.041091),
-    ),
-}
+    "states fails for a second day",
+]
+FIRST_NUMBERS = [
+    (-0.023391, 0.003809, 0.003747, 0.058519, 0.045095, 0.028765),
+    (-0.056633, 0.075484, -0.025937, 0.063067, -0.01841, -0.017481),
+    (0.03393, 0.033577, -0.025343, 0.073864, -0.010284, 0.023992),
+    (0.0083, 0.059808, 0.090791, 0.127958, 0.017707, -0.041091),
+]
 """Of all-MiniLM-L6-v2 in single precision, on a processor."""
-
-TITLES = list(FIRST_NUMBERS)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +221,7 @@ def vectors(packaged):
 
 def test_titles_have_the_vectors_that_they_always_had(vectors):
     assert vectors.shape == (4, 384) and vectors.dtype == np.float32
-    np.testing.assert_allclose(vectors[:, :6], list(FIRST_NUMBERS.values()), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(vectors[:, :6], FIRST_NUMBERS, rtol=0, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 

@@ -98,6 +98,20 @@ def test_what_is_wrong_ends_as_one_line(tmp_path, monkeypatch, capsys, words, sa
     assert told.startswith("compevo: ") and said.format(home=tmp_path) in told
 
 
+@pytest.mark.parametrize("command", ["demo", "refresh", "clean"])
+def test_a_missing_home_of_dagster_ends_as_one_line(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "none"))
+    with pytest.raises(SystemExit) as stop:
+        main([command])
+    assert stop.value.code == 1
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(
+        f"compevo: DAGSTER_HOME is '{tmp_path / 'none'}', and there is no folder"
+    )
+    assert not (tmp_path / "none").exists()
+
+
 def test_the_report_is_written_where_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(Plot, "source", "data:,")  # to draw them is nearly all of the work
     (tmp_path / "results").mkdir()

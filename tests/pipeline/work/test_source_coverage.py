@@ -148,7 +148,7 @@ def count_stored_runs(workspace):
 def test_a_span_is_read_by_month():
     def moments(feed, since, until):
         parts = coverage.list_parts([feed], since, until)
-        return [(f"{part.since:%m-%d %H}", f"{part.until:%m-%d %H}") for part in parts]
+        return [(f"{start:%m-%d %H}", f"{end:%m-%d %H}") for _, start, end in parts]
 
     months = [("04-29 00", "05-01 00"), ("05-01 00", "06-01 00"), ("06-01 00", "06-03 00")]
     june = datetime(2025, 6, 3, tzinfo=UTC)

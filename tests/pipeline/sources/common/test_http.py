@@ -27,9 +27,16 @@ ZIP = nemweb.pack(("x.csv", CSV * 50))
 IN_AN_HOUR = datetime(2026, 7, 20, 8, tzinfo=UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
 CAP = 4096
 UNLISTED = (
-    *("http://nemweb.com.au/x", "https://example.org/x", "https://nemweb.com.au.example.org/x"),
-    *("https://me:secret@nemweb.com.au/x", "https://nemweb.com.au:8443/x", "https://[::1/x"),
-    *("https://127.0.0.1/x", "file:///etc/passwd", "nemweb.com.au/x", ""),
+    "http://nemweb.com.au/x",
+    "https://example.org/x",
+    "https://nemweb.com.au.example.org/x",
+    "https://me:secret@nemweb.com.au/x",
+    "https://nemweb.com.au:8443/x",
+    "https://[::1/x",
+    "https://127.0.0.1/x",
+    "file:///etc/passwd",
+    "nemweb.com.au/x",
+    "",
 )
 
 
