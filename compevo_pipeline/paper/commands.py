@@ -37,13 +37,10 @@ BuiltDataset = Annotated[str, typer.Argument(help="Name of a data set whose wind
 Preset = Annotated[str, typer.Option(help=f"{arguments.PRESETS}.")]
 log = logging.getLogger(__name__)
 
-# Table that shows an experiment, if it is not ``sensitivity``.
+# Table of an experiment, by the first word of its name, if it is not ``sensitivity``.
 TABLES = {
     "layers": "backbones",
     "news": "perturbation",
-    "news-mael": "perturbation",
-    "news-mae-gpt": "perturbation",
-    "news-mad-rl": "perturbation",
     "ablation": "ablation",
     "parts": "ablation",
 }
@@ -149,7 +146,7 @@ def run_paper(
         deployment, plan, train=lambda jobs: run_jobs(jobs, log), log=log, results=results
     )
     typer.echo(f"Rows: {path}")
-    table = TABLES.get(name, "sensitivity")
+    table = TABLES.get(name.partition("-")[0], "sensitivity")
     typer.echo(f"Show them: compevo paper table {table} --results {path.parent}")
 
 
