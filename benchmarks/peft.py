@@ -33,8 +33,8 @@ from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.head_decoder import HeadDecoder
 from compevo_core.agents.objective import (
     diversity_loss,
+    draw_own_windows,
     group_advantages,
-    own_error_weights,
     policy_loss,
     prediction_loss,
     pruning_loss,
@@ -323,15 +323,12 @@ class PeftRound:
             weights_BA = self.selection.weights([example.view.entity for example in part])
             forecast_BH = aggregate_forecasts(values_ABH, weights_BA)
             pred = prediction_loss(forecast_BH, truth_BH, objective).sum() / len(examples)
-            # How much each window and step counts in each agent's own error.
+            # Which windows count in each agent's own error.
             views = [example.view for example in part]
             members = self.config.population.list_members()
-            weights_ABH = torch.tensor(
-                own_error_weights(members, views, self.config.run.seed),
-                dtype=torch.float32,
-                device=self.backbone.device,
-            )
-            own_AB = prediction_loss(values_ABH, truth_BH, objective, weights_ABH)
+            is_own_AB = draw_own_windows(members, views, self.config.run.seed)
+            own_AB = prediction_loss(values_ABH, truth_BH, objective)
+            own_AB = own_AB * torch.from_numpy(is_own_AB).to(own_AB.device)
             own_loss = own_AB.sum() / len(examples)
 
             self._make_all_trainable()

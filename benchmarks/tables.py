@@ -38,17 +38,39 @@ from compevo_core import Forecaster
 
 ROWS = RESULTS / "tables.csv"
 COLUMNS = (
-    *("table", "role", "method", "mase", "coverage_80", "coverage_80_daily", "cpu_seconds"),
+    "table",
+    "role",
+    "method",
+    "mase",
+    "coverage_80",
+    "coverage_80_daily",
+    "cpu_seconds",
     "chosen",
-    *("series", "rows", "horizon", "windows", "machine", "commit"),
+    "series",
+    "rows",
+    "horizon",
+    "windows",
+    "machine",
+    "commit",
 )
 OURS = "compevo"
 MEDIAN = "median of peers"  # of their forecasts, step by step
 FEV_FORMAT = "0.10.0"  # version of fev whose columns are written
 
 _HELD = (
-    *("wineind", "fred_monthly", "peyton_manning", "retail", "hierarchy", "exchange", "solar"),
-    *("price", "household", "victoria", "ni_load", "chicago", "traffic_volume"),
+    "wineind",
+    "fred_monthly",
+    "peyton_manning",
+    "retail",
+    "hierarchy",
+    "exchange",
+    "solar",
+    "price",
+    "household",
+    "victoria",
+    "ni_load",
+    "chicago",
+    "traffic_volume",
 )
 """Tables of the role ``held``, fixed before any result was seen: each kind of table has both."""
 

@@ -2,8 +2,7 @@
 
 :func:`build_defs` is the one place where assets, checks, jobs, schedules and resources meet.
 Tests call it with fakes for resources and get the same graph that runs in production. Research is a
-location of its own (``compevo_pipeline.paper.definitions``): neither its faults nor a reload of it
-touch a night.
+location of its own (``compevo_pipeline.paper.definitions``), whose faults touch no night.
 """
 
 from collections.abc import Mapping

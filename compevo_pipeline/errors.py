@@ -30,12 +30,8 @@ class TooSlow(SourceTransient):
     """The time for an answer, or for all answers of a feed, is over."""
 
 
-MAX_RETRY_AFTER_S = 6 * 3600.0
-"""Longest pause that a publisher's ``Retry-After`` can ask for; anything longer counts as this."""
-
-MAX_TURN_WAIT_S = 120.0
-"""Longest wait for a turn at a host inside a step; a longer one ends the step."""
-
+MAX_RETRY_AFTER_S = 6 * 3600.0  # longest pause that a `Retry-After` can ask for
+MAX_TURN_WAIT_S = 120.0  # longest wait for a turn at a host; a longer one ends the step
 SHORT_RETRIES = 2
 MAX_SHORT_WAIT_S = 30.0
 """How often, and how long at most, a step waits and asks again before it ends."""
@@ -102,8 +98,7 @@ def plan_short_wait(error: SourceError, attempt: int, draw: float) -> float | No
 
     A step that ends leaves the decision to ``defs.definition.to_dagster``, which frees the worker
     meanwhile. ``attempt`` counts how often this step has asked again. ``draw``, from 0 to 1, lets
-    the wait grow by up to half, so that many clients that failed together do not come back
-    together.
+    the wait grow by up to half, so that clients that failed together come back one by one.
     """
     if get_policy(error).decision is not RetryDecision.TRANSIENT or attempt >= SHORT_RETRIES:
         return None

@@ -54,11 +54,18 @@ RANK = {name: rank for rank, name in enumerate(LAYERS)}
 NETWORK = {"requests", "httpx", "socket", "urllib.request", "http.client"}
 FORBIDDEN_IN_CORE = {"dagster", "duckdb", "great_expectations", PIPELINE} | NETWORK
 NO_NAMES = {
-    *("told", "beside", "owes", "late", "wall"),
-    *("_beside", "_behind", "_tell", "_straightened"),
+    "told",
+    "beside",
+    "owes",
+    "late",
+    "wall",
+    "_beside",
+    "_behind",
+    "_tell",
+    "_straightened",
 }
 """Words that the field's own words have replaced (docs/reference/naming.md)."""
-TRICKS = ('f(*("a", "b"))', "f(x, *[1, 2])", '"s" * (n > 1)', 'f"{x}s" * bool(y)', "-(-a // b)")
+TRICKS = ('f(*("a", "b"))', "[x, *[1, 2]]", '"s" * (n > 1)', 'f"{x}s" * bool(y)', "-(-a // b)")
 DANGERS = (
     "import pickle",
     "from joblib import load",
@@ -257,8 +264,8 @@ def find_tricks(tree: ast.AST) -> list[str]:
     found = []
     for node in ast.walk(tree):
         match node:
-            case ast.Call(args=args):
-                starred = [arg.value for arg in args if isinstance(arg, ast.Starred)]
+            case ast.Call(args=items) | ast.Tuple(elts=items) | ast.List(elts=items):
+                starred = [item.value for item in items if isinstance(item, ast.Starred)]
                 if any(isinstance(value, ast.Tuple | ast.List) for value in starred):
                     found.append("a starred literal: pass the arguments themselves")
             case ast.BinOp(

@@ -1,4 +1,4 @@
-"""What an install is made of: pins, hashes, the README's numbers."""
+"""What an install is made of: pins, hashes, what an import loads, the README's numbers."""
 
 import ast
 import importlib.util
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name as canonical
 
+import compevo_core
 from compevo_core.errors import _EXTRAS
 from compevo_core.paper.report.markdown import find_outdated
 from tests.test_architecture import ALL, imported, tree_of
@@ -55,6 +56,44 @@ for words in ("init visits.csv", "fit visits", "forecast visits", "refresh visit
     except SystemExit as stop:
         print(stop)
 """
+
+
+COMMON = "torch transformers matplotlib sklearn"
+HEAVY = f"{COMMON} peft sympy scipy lightgbm statsmodels pandas pyarrow jinja2"
+OF_STEPS = "peft sentence_transformers great_expectations dagster_k8s lightgbm scipy holidays"
+RIDGE_FORECAST = """
+import polars as pl
+from datetime import datetime, timedelta
+from compevo_core import Forecaster
+hours = [datetime(2026, 1, 1) + timedelta(hours=i) for i in range(24 * 40)]
+table = pl.DataFrame({"ds": hours, "y": [float(hour.hour) for hour in hours]})
+Forecaster("calendar-ridge", horizon=24, lookback=48).fit(table).predict()"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        ("import compevo_core", "torch polars"),
+        ("from compevo_core import CompEvoForecaster", HEAVY),
+        (RIDGE_FORECAST, HEAVY),
+        ("import compevo_pipeline.cli.main", f"{COMMON} dagster polars"),
+        pytest.param(
+            "import compevo_pipeline.definitions",
+            f"{COMMON} pandas {OF_STEPS}",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_start_loads_no_heavy_library(statement, heavy):
+    code = f"{statement}\nimport sys; print([m for m in {heavy.split()} if m in sys.modules])"
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    assert subprocess.check_output(command, text=True).strip() == "[]"
+
+
+def test_public_names_are_listed_and_others_refused():
+    assert {"Forecaster", "CompEvoForecaster", "SERIES_SCHEMA", "train"} <= set(dir(compevo_core))
+    with pytest.raises(AttributeError, match="'Forecasters'"):
+        _ = compevo_core.Forecasters
 
 
 def pins(name: str) -> dict[str, str]:

@@ -7,8 +7,10 @@ Help sentences are not part of the list; titles and captions of the report are a
 
 import enum
 import hashlib
+import importlib
 import inspect
 import json
+import pkgutil
 import re
 import sys
 import tempfile
@@ -175,30 +177,13 @@ def list_research() -> Iterator[str]:
 
 
 def list_result_files() -> Iterator[str]:
-    from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
-    from compevo_core.evaluation.issued_scores import SCORED_SCHEMA, SKILL_SCHEMA
-    from compevo_core.evaluation.result_rows import RESULT_SCHEMA
-    from compevo_core.evaluation.scoring import REGRET_SCHEMA
-    from compevo_core.forecast.issued import ISSUED_SCHEMA
-    from compevo_core.paper.lud import LUD_RESULT_SCHEMA, LUD_SCHEMA
-    from compevo_core.paper.news_audit import AUDIT_SCHEMA
+    import compevo_core
     from compevo_core.paper.report.inputs import CHECK_COLUMNS
-    from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA
 
-    schemas = {
-        "results": RESULT_SCHEMA,
-        "paired tests": PAIRED_TEST_SCHEMA,
-        "regret": REGRET_SCHEMA,
-        "issued forecasts": ISSUED_SCHEMA,
-        "scored forecasts": SCORED_SCHEMA,
-        "skill": SKILL_SCHEMA,
-        "news audit": AUDIT_SCHEMA,
-        "lud of a run": LUD_SCHEMA,
-        "lud": LUD_RESULT_SCHEMA,
-        "logics": LOGIC_SCHEMA,
-        "traces": TRACE_SCHEMA,
-        "leakage checks": dict.fromkeys(CHECK_COLUMNS, ""),
-    }
+    schemas = {"leakage checks": dict.fromkeys(CHECK_COLUMNS, "")}
+    for module in pkgutil.walk_packages(compevo_core.__path__, "compevo_core."):
+        named = vars(importlib.import_module(module.name))
+        schemas |= {name: named[name] for name in named if re.fullmatch(r"[A-Z]\w*_SCHEMA", name)}
     for kind, schema in schemas.items():
         for place, (column, dtype) in enumerate(schema.items()):
             dtype = dtype() if inspect.isclass(dtype) else dtype

@@ -81,8 +81,8 @@ AgentReadings = Sequence[Sequence[ForecastRequest]]
 class BatchForecasts:
     """Forecasts of every agent: tensors, or arrays of agents without a language model."""
 
-    # Scaled; of B windows, or of several logics of a window one after the other. Only those of the
-    # head have a gradient path
+    # Scaled: one for each of B windows, or for each logic of one window. Only the head's have a
+    # gradient
     values_ABH: Any
     # Training loss of each agent's answers as text, with gradient; otherwise zeros
     token_loss_A: Any

@@ -191,11 +191,7 @@ class HeadDecoder:
         device = population.backbone.device
         local_agents = population.local
         self.mix_AP = mix_AP
-        # 1 where an agent sees an input step; the last step is one step old.
-        age_H = inputs.lookback - torch.arange(inputs.lookback)
         members = config.population.list_members()
-        seen = [members[a].count_seen(inputs.lookback) for a in local_agents]
-        self._is_seen_AH = torch.stack([(age_H <= count).float() for count in seen]).to(device)
 
         # The root mean square of the word embeddings, as the first layer gets them.
         vocabulary = population.backbone.model.get_input_embeddings().num_embeddings
@@ -353,7 +349,7 @@ class HeadDecoder:
             # Where base models disagree, at least one of them is wrong.
             difference_ABPH = priors_BPH - read_ABH[:, :, None]
             channels += (difference_ABPH / self.inputs.spread_of_priors).unbind(2)
-        history_ABH = history_BH * self._is_seen_AH[agents][:, None]
+        history_ABH = history_BH.expand(len(read_ABH), -1, -1)
         soft_ABTD: Tensor = self._tokens(context_BC, history_ABH, torch.stack(channels, 2), agents)
         return soft_ABTD.flatten(1, 2)
 

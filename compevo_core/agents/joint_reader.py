@@ -34,10 +34,9 @@ from compevo_core.agents.linear_reader import (
     LinearReader,
     interpolate,
     is_known_enough,
-    list_kinds_of_steps,
 )
 from compevo_core.agents.logics import LogicRecords
-from compevo_core.agents.objective import own_error_weights, weigh_own_steps
+from compevo_core.agents.objective import draw_own_windows
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.ridge import PENALTIES, SEARCHED, fit_ridge, hold_out_by_kernel
 from compevo_core.agents.selection import FitnessSelection, leave_out_idle
@@ -85,40 +84,25 @@ def fit_jointly(
     """Return the fit of each agent; zero for one without any weight."""
     designs = [reader.design(agent, logic) for agent, logic in enumerate(logics)]
     missed_NH = interpolate(reader.truth_NH - mix(weights_NA, reader.base_ANH))
-    held_out_ANH = np.zeros((len(logics), *missed_NH.shape))
-    weights_AKH = [np.zeros((d.x_NK.shape[1], missed_NH.shape[1])) for d in designs]
+    scales = map(scale_columns, weights_NA.T, reader.is_own_AN)
+    scaled = [scale_N[:, None] * d.x_NK for scale_N, d in zip(scales, designs, strict=True)]
+    fit = fit_ridge(np.concatenate(scaled, axis=1), missed_NH, reader.blocks, reader.is_known_N)
 
-    for steps, share_NA in list_kinds_of_steps(reader.weights_ANH):
-        scales = map(scale_columns, weights_NA.T, share_NA.T)
-        joined_NK = np.concatenate(
-            [scale_N[:, None] * d.x_NK for scale_N, d in zip(scales, designs, strict=True)], axis=1
-        )
-        fit = fit_ridge(joined_NK, missed_NH[:, steps], reader.blocks, reader.is_known_N)
-
-        end = 0
-        for agent, (design, mean) in enumerate(zip(designs, weights_NA.mean(0), strict=True)):
-            columns = slice(end, end + design.x_NK.shape[1])
-            end = columns.stop
-            # An agent without weight adds nothing.
-            own = fit.take(columns).scale(1 / np.sqrt(mean) if mean else 0.0)
-            held_out_ANH[agent][:, steps] = own.hold_out(design.x_NK, reader.blocks)
-            weights_AKH[agent][:, steps] = own.weights_KH
-
-    fits = []
-    for agent, (design, held_out_NH) in enumerate(zip(designs, held_out_ANH, strict=True)):
-        member = reader.members[agent]
-        own_NH = np.stack(
-            [weigh_own_steps(member, view.entity, view.horizon) for view in reader.views]
-        )
-        held_out = design.list_readings(reader.views, own_NH * held_out_NH)
-        fits.append(design.make_fit(weights_AKH[agent], member, held_out=held_out, is_joint=True))
+    fits, end = [], 0
+    for member, design, mean in zip(reader.members, designs, weights_NA.mean(0), strict=True):
+        columns = slice(end, end + design.x_NK.shape[1])
+        end = columns.stop
+        # An agent without weight adds nothing.
+        own = fit.take(columns).scale(1 / np.sqrt(mean) if mean else 0.0)
+        held_out = design.list_readings(reader.views, own.hold_out(design.x_NK, reader.blocks))
+        fits.append(design.make_fit(own.weights_KH, member, held_out))
     return fits
 
 
-def scale_columns(weight_N: FloatArray, share_N: FloatArray) -> FloatArray:
+def scale_columns(weight_N: FloatArray, is_own_N: BoolArray) -> FloatArray:
     """Return the factors (N,) of an agent's columns in a joint fit, ``sqrt(w)`` for one weight."""
     mean = float(weight_N.mean())
-    return share_N * weight_N / np.sqrt(mean) if mean else np.zeros_like(weight_N)
+    return is_own_N * weight_N / np.sqrt(mean) if mean else np.zeros_like(weight_N)
 
 
 def mix(weights_NA: FloatArray, values_ANH: FloatArray) -> FloatArray:
@@ -164,15 +148,14 @@ class LogicScorer:
         # What the others leave, then what is left with each of the logics added.
         left_CNH = np.empty((1 + len(logics), *missed_NH.shape))
         if self._is_joint:
-            for steps, share_NA in list_kinds_of_steps(self.reader.weights_ANH):
-                missed_Nh, blocks = missed_NH[:, steps], self.reader.blocks
-                gram_NN = np.zeros((len(missed_NH), len(missed_NH)))
-                for other, logic in others:
-                    gram_NN += self._multiply(other, logic, weights_NA, share_NA)
-                left_CNH[0][:, steps] = hold_out_by_kernel(gram_NN, missed_Nh, blocks)
-                for row, logic in enumerate(logics, 1):
-                    joined_NN = gram_NN + self._multiply(agent, logic, open_NA, share_NA)
-                    left_CNH[row][:, steps] = hold_out_by_kernel(joined_NN, missed_Nh, blocks)
+            blocks = self.reader.blocks
+            gram_NN = np.zeros((len(missed_NH), len(missed_NH)))
+            for other, logic in others:
+                gram_NN += self._multiply(other, logic, weights_NA)
+            left_CNH[0] = hold_out_by_kernel(gram_NN, missed_NH, blocks)
+            for row, logic in enumerate(logics, 1):
+                joined_NN = gram_NN + self._multiply(agent, logic, open_NA)
+                left_CNH[row] = hold_out_by_kernel(joined_NN, missed_NH, blocks)
         else:
             for other, logic in others:
                 missed_NH = missed_NH - weights_NA[:, [other]] * self._read(other, logic)
@@ -185,11 +168,9 @@ class LogicScorer:
         before_N, *after_CN = np.nanmean(known_NH * left_CNH**2, axis=2)
         return np.stack([before_N - after_N for after_N in after_CN])
 
-    def _multiply(
-        self, agent: int, logic: str, weights_NA: FloatArray, share_NA: FloatArray
-    ) -> FloatArray:
+    def _multiply(self, agent: int, logic: str, weights_NA: FloatArray) -> FloatArray:
         """Return the Gram matrix (N, N) of what an agent reads in a joint fit."""
-        scale_N = scale_columns(weights_NA[:, agent], share_NA[:, agent])
+        scale_N = scale_columns(weights_NA[:, agent], self.reader.is_own_AN[agent])
         x_NK = scale_N[:, None] * self.reader.design(agent, logic).x_NK
         return np.asarray(x_NK @ x_NK.T)
 
@@ -291,8 +272,8 @@ class TrainNews:
         """Return a reader of all agents that is fitted on some of the windows."""
         members = self.config.population.list_members()
         views = [example.view for example in examples]
-        weights_ANH = own_error_weights(members, views, self.config.run.seed)
-        return FittedReader(examples, self.retriever, members, self.mix_AP, weights_ANH, penalties)
+        is_own_AN = draw_own_windows(members, views, self.config.run.seed)
+        return FittedReader(examples, self.retriever, members, self.mix_AP, is_own_AN, penalties)
 
     def score(
         self,

@@ -33,7 +33,6 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle, mix_bases
-from compevo_core.agents.objective import weigh_own_steps
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.agents.ridge import PENALTIES, fit_ridge, measure_later
 from compevo_core.config.sections import MemberConfig
@@ -154,8 +153,10 @@ class Design:
     bases: Sequence[tuple[int, FloatArray]]  # of each block of columns: its start in Z, (E, K)
     x_NK: FloatArray  # zero in windows without articles
 
-    def make_fit(self, weights_KH: FloatArray, member: MemberConfig, **others: Any) -> "LinearFit":  # noqa: ANN401
-        """Return the fit of weights of these columns; ``others`` are its other fields."""
+    def make_fit(
+        self, weights_KH: FloatArray, member: MemberConfig, held_out: Mapping[str, FloatArray]
+    ) -> "LinearFit":
+        """Return the fit of weights of these columns, with what it reads in train windows."""
         rows = 3 * (len(self.mean_X) - MOST_NUMBERS) + MOST_NUMBERS
         weights_ZH = np.zeros((rows, weights_KH.shape[1]), dtype=np.float32)
         end = 0
@@ -163,7 +164,7 @@ class Design:
             end += basis_EK.shape[1]
             of_block_KH = weights_KH[end - basis_EK.shape[1] : end]
             weights_ZH[start:][: len(basis_EK)] = basis_EK @ of_block_KH
-        return LinearFit(self.keys_F, self.bounds_2F, self.mean_X, weights_ZH, member, **others)
+        return LinearFit(self.keys_F, self.bounds_2F, self.mean_X, weights_ZH, member, held_out)
 
     def list_readings(
         self, views: Sequence[WindowView], read_NH: FloatArray
@@ -184,7 +185,6 @@ class LinearFit:
     member: MemberConfig
     # (H,) by train window; a window without articles is absent
     held_out: Mapping[str, FloatArray] = dataclasses.field(default_factory=dict)
-    is_joint: bool = False  # whether series and steps that are not the member's own count less
 
     def read(self, view: WindowView, articles: Sequence[RetrievedArticle]) -> FloatArray:
         """Return the scaled reading (H,) of a window's articles, held out for train windows."""
@@ -205,10 +205,7 @@ class LinearFit:
         values_X[-MOST_NUMBERS:] = np.clip(numbers_F, *self.bounds_2F)
         words_W, numbers_F = np.split(np.nan_to_num(values_X - self.mean_X), [-MOST_NUMBERS])
         offset_Z = np.concatenate([*(wave * words_W for wave in _list_waves([view])), numbers_F])
-        reading_H: FloatArray = offset_Z @ self.weights_ZH
-        if not self.is_joint:
-            return reading_H
-        return reading_H * weigh_own_steps(self.member, view.entity, len(reading_H))
+        return np.asarray(offset_Z @ self.weights_ZH)
 
 
 class LinearReader(Protocol):
@@ -229,10 +226,8 @@ class SealedReadings:
         members: Mapping[int, MemberConfig],
         article_size: int,
         horizon: int = DEFAULT_STEPS,
-        *,
-        is_joint: bool = False,
     ) -> None:
-        self._members, self._is_joint = members, is_joint
+        self._members = members
         agents, words = len(members), len(PARTS) * article_size
         rows = 3 * words + MOST_NUMBERS
         self.arrays: dict[str, npt.NDArray[Any]] = {
@@ -248,7 +243,7 @@ class SealedReadings:
         row = list(self._members).index(agent)
         keys_F, bounds_2F, mean_X, weights_ZH = (of[row] for of in self.arrays.values())
         member, mean_X = self._members[agent], mean_X.astype(np.float64)
-        return LinearFit(keys_F, bounds_2F, mean_X, weights_ZH, member, is_joint=self._is_joint)
+        return LinearFit(keys_F, bounds_2F, mean_X, weights_ZH, member)
 
     def store(self, reader: LinearReader, logics: Sequence[str]) -> None:
         """Take over the fits of the logics that the local agents play."""
@@ -262,8 +257,8 @@ class SealedReadings:
 class FittedReader:
     """Fits a logic when it is first needed, on the train windows of a run.
 
-    ``weights_ANH`` are the weights of windows and steps in each agent's own error, by which its
-    reader is fitted; equal unless given.
+    ``is_own_AN`` is which windows count in each agent's own error, on which its reader is fitted;
+    all unless given.
     """
 
     def __init__(
@@ -272,7 +267,7 @@ class FittedReader:
         retriever: NewsRetriever,
         members: Sequence[MemberConfig],
         mix_AP: FloatArray,
-        weights_ANH: FloatArray | None = None,
+        is_own_AN: BoolArray | None = None,
         penalties: FloatArray = PENALTIES,
     ) -> None:
         """Take train windows with held-out base models, and the settings of all agents."""
@@ -288,9 +283,9 @@ class FittedReader:
         # News may begin late in train, and blocks without any could not judge a penalty.
         readable = [view for view in self.views if view.candidate_ids]
         self.blocks = list(leave_out_blocks(self.views, FOLDS, readable))
-        if weights_ANH is None:
-            weights_ANH = np.ones_like(self.base_ANH)
-        self.weights_ANH = weights_ANH
+        if is_own_AN is None:
+            is_own_AN = np.ones(self.base_ANH.shape[:2], dtype=bool)
+        self.is_own_AN = is_own_AN
         # With less than a year of news, effects of one season would be applied to another.
         months = {view.calendar.day_of_year // 31 for view in readable}
         self._waves = _list_waves(self.views)[: 3 if len(months) == _MONTHS else 1]
@@ -318,17 +313,10 @@ class FittedReader:
     def _fit(self, agent: int, logic: str) -> LinearFit:
         design = self.design(agent, logic)
         missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
-        held_out_NH = np.zeros_like(missed_NH)
-        weights_KH = np.zeros((design.x_NK.shape[1], missed_NH.shape[1]))
-        for steps, weight_NA in list_kinds_of_steps(self.weights_ANH[agent : agent + 1]):
-            root_N1 = np.sqrt(weight_NA)
-            usable_N = design.is_read_N & self.is_known_N & (weight_NA[:, 0] > 0)
-            x_NK, y_NH = root_N1 * design.x_NK, root_N1 * missed_NH[:, steps]
-            fit = fit_ridge(x_NK, y_NH, self.blocks, usable_N, self._penalties)
-            held_out_NH[:, steps] = fit.hold_out(design.x_NK, self.blocks)
-            weights_KH[:, steps] = fit.weights_KH
-        held_out = design.list_readings(self.views, held_out_NH)
-        return design.make_fit(weights_KH, self.members[agent], held_out=held_out)
+        usable_N = design.is_read_N & self.is_known_N & self.is_own_AN[agent]
+        fit = fit_ridge(design.x_NK, missed_NH, self.blocks, usable_N, self._penalties)
+        held_out = design.list_readings(self.views, fit.hold_out(design.x_NK, self.blocks))
+        return design.make_fit(fit.weights_KH, self.members[agent], held_out)
 
     def _design(self, agent: int, logic: str) -> Design:
         names = self.retriever.retrieve_for(self.members[agent], logic, self.views)
@@ -402,16 +390,6 @@ class FittedReader:
 def _join_columns(blocks: Sequence[_Columns], count: int) -> FloatArray:
     """Return the values of all blocks side by side, (N, K); K is 0 without a block."""
     return np.concatenate([np.empty((count, 0)), *(x_NK for _, _, x_NK in blocks)], axis=1)
-
-
-def list_kinds_of_steps(weights_ANH: FloatArray) -> list[tuple[IntArray, FloatArray]]:
-    """Return groups of steps with equal weights in every window, and their weights (N, A)."""
-    agents, count, horizon = weights_ANH.shape
-    kinds_CS, kind_H = np.unique(weights_ANH.reshape(-1, horizon), axis=1, return_inverse=True)
-    return [
-        (np.flatnonzero(kind_H == kind), weight_C.reshape(agents, count).T)
-        for kind, weight_C in enumerate(kinds_CS.T)
-    ]
 
 
 def _keep(

@@ -18,22 +18,16 @@ import torch
 from torch import Tensor
 
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
-from compevo_core.data.arrays import FloatArray
-from compevo_core.data.view import WindowView, find_horizon
+from compevo_core.data.arrays import BoolArray
+from compevo_core.data.view import WindowView
 from compevo_core.errors import NonFiniteLoss
 from compevo_core.runtime.seeding import derive_seed
 
-_OUTSIDE_WEIGHT = 0.25
-"""Weight of series and steps that are not an agent's own: it must still forecast them, as the
-aggregate uses its whole forecast."""
 
-
-def prediction_loss(
-    forecast: Tensor, truth_BH: Tensor, config: ObjectiveConfig, weights: Tensor | None = None
-) -> Tensor:
+def prediction_loss(forecast: Tensor, truth_BH: Tensor, config: ObjectiveConfig) -> Tensor:
     """Return what L_pred minimises on each window, (..., B): the squared error, or Huber's loss.
 
-    The mean is over the known steps of the scaled truth; weights have every window and step.
+    The mean is over the known steps of the scaled truth.
     """
     # NaN times a zero weight is NaN, also in the gradient: replace the missing targets first.
     is_known_BH = torch.isfinite(truth_BH)
@@ -41,41 +35,25 @@ def prediction_loss(
     cost = gap.square()
     if config.loss == "huber":
         cost = torch.nn.functional.huber_loss(gap, torch.zeros_like(gap), reduction="none")
-    if weights is not None:
-        cost = cost * weights
-
-    # Not by the sum of weights: a window outside an agent's own series must count less.
     return cost.sum(-1) / is_known_BH.sum(-1)
 
 
-def own_error_weights(
+def draw_own_windows(
     members: Sequence[MemberConfig], views: Sequence[WindowView], seed: int
-) -> FloatArray:
-    """Return the weights of windows and steps in each agent's own error, (A, B, H).
+) -> BoolArray:
+    """Return which windows count in each agent's own error, (A, B): its share of them."""
 
-    They are 1 in its own series and steps, a quarter outside, and 0 in windows that are not in its
-    share.
-    """
-    horizon = find_horizon(views)
-    weight_ABH = np.array(
-        [[weigh_own_steps(member, view.entity, horizon) for view in views] for member in members]
-    )
-    for agent, member in enumerate(members):
-        if member.window_share == 1.0:
-            continue
+    def draw(agent: int, member: MemberConfig, view: WindowView) -> bool:
         # Seeded by agent and window, so that the share is the same in every round.
-        for weight_H, view in zip(weight_ABH[agent], views, strict=True):
-            stream = derive_seed(seed, "own windows", member.seed, agent, view.window_id)
-            weight_H *= np.random.default_rng(stream).random() < member.window_share
-    return weight_ABH
+        stream = derive_seed(seed, "own windows", member.seed, agent, view.window_id)
+        return bool(np.random.default_rng(stream).random() < member.window_share)
 
-
-def weigh_own_steps(member: MemberConfig, entity: str, horizon: int) -> FloatArray:
-    """Return the weight of each step of a series in an agent's own error, (H,): 1 or a quarter."""
-    step_H = np.full(horizon, _OUTSIDE_WEIGHT)
-    if not member.entities or entity in member.entities:
-        step_H[member.find_own_steps(horizon)] = 1.0
-    return step_H
+    return np.array(
+        [
+            [member.window_share == 1.0 or draw(agent, member, view) for view in views]
+            for agent, member in enumerate(members)
+        ]
+    )
 
 
 def diversity_loss(candidate_AD: Tensor) -> Tensor:

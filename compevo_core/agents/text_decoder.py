@@ -36,7 +36,6 @@ from compevo_core.agents.prompts import (
     tokenize_prompt,
 )
 from compevo_core.config.run import RunConfig
-from compevo_core.config.sections import SHARES
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, WindowView, find_horizon
@@ -163,11 +162,8 @@ class TextDecoder:
         view = reading.example.view
         mix_P = self.mix_AP[number]
         base_H = mix_P @ reading.example.priors_PH if mix_P.any() else None
-        member = self.config.population.list_members()[self.population.local[number]]
-
         points = self.config.forecast.history_points
-        seen = max(points * member.lookback_steps // SHARES, 1)
-        history = _average(view.x[-member.count_seen(view.lookback) :], seen, view.unit)
+        history = _average(view.x, points, view.unit)
         base: list[str] = []
         if base_H is not None:
             base = _average(self.scaler.unscale(base_H, view.entity), points, view.unit)

@@ -3,7 +3,6 @@
 The defaults are the paper's (table "Main implementation hyperparameters" of D.2, and appendix E).
 """
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, Self
@@ -30,10 +29,6 @@ PriorName = Annotated[str, AfterValidator(_check_prior)]
 """A registered baseline, 'none' or 'zero-shot'."""
 
 MOST_ARTICLES = 64  # articles that an agent can be given to read at once
-
-SHARES = 48
-"""Parts of look-back and horizon in which settings of an agent count on every grid: steps on the
-paper's grids of 48 and 48."""
 
 TextList = Annotated[tuple[str, ...], Field(strict=False)]
 """Texts, which TOML and JSON give as a list."""
@@ -87,16 +82,8 @@ class MemberConfig(SettingsSection):
     """forecaster whose error it corrects; 'shared' is ``forecast.prior``"""
     calibration_days: int = Field(default=0, ge=0)
     """number of train days, the nearest ones, that its base model is fitted on; 0 = all"""
-    lookback_steps: int = Field(default=SHARES, ge=1, le=SHARES)
-    """last part of the inputs that it sees, in 48ths of them"""
     window_share: float = Field(default=1.0, gt=0.0, le=1.0)
     """share of the train windows that count in its own error, drawn once from its seed"""
-    entities: TextList = ()
-    """series that count fully in its own error, the others to a quarter; empty = all"""
-    first_step: int = Field(default=0, ge=0, le=SHARES - 1)
-    """first 48th of the target steps that counts fully in its own error, the others to a quarter"""
-    last_step: int = Field(default=SHARES - 1, ge=0, le=SHARES - 1)
-    """last 48th of the target steps that counts fully in its own error"""
     news_scope: Literal["all", "place", "none"] = "all"
     """articles it may choose from: all candidates, those that name its series' own region, or
     none"""
@@ -108,24 +95,6 @@ class MemberConfig(SettingsSection):
     weight: float = Field(default=1.0, gt=0.0)
     """what online weights begin with, relative to the other members, under the rules 'boa' and
     'equal'; the second keeps them"""
-
-    def count_seen(self, lookback: int) -> int:
-        """Return how many of a window's last inputs it sees."""
-        return math.ceil(self.lookback_steps * lookback / SHARES)
-
-    def find_own_steps(self, horizon: int) -> slice:
-        """Return the target steps that count fully in its own error."""
-        end = math.ceil((self.last_step + 1) * horizon / SHARES)
-        return slice(self.first_step * horizon // SHARES, end)
-
-    @model_validator(mode="after")
-    def _check_steps(self) -> Self:
-        if self.first_step > self.last_step:
-            raise ValueError(
-                f"first_step = {self.first_step} is after last_step = {self.last_step}, and no "
-                "step would count fully: exchange them"
-            )
-        return self
 
 
 class PopulationConfig(SettingsSection):

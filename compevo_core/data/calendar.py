@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from compevo_core.errors import DataError
 
 HOLIDAYS_VERSION = version("holidays")
-"""Release of the library that says which days are holidays; its rules change between releases."""
+"""Release of the library of public holidays, whose rules change between releases."""
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 

@@ -41,7 +41,7 @@ _LONGEST_LAG = 24  # rows by which a table may be late
 _MOST_ROWS = 0.9  # share of rows that show a lag, and whose ratios show a factor
 _LEAST_SCALED = 0.015  # relative change by one factor, below which values are revised
 _SAME_RATIO = 0.1  # spread of the ratios, as a share of that change
-_LARGEST = 1e20  # of an array format: a value from here on is one, too
+_LARGEST = 1e20  # values from here on are some format's fill value
 # In AEMO's archive no run but that of the stuck meters of April 2019 is longer than 4, and no jump
 # there and back but the known fault of November 2025 is above 2.7 times that quantile.
 _STUCK_STEPS = 6

@@ -73,7 +73,7 @@ class DatasetSpec:
     align_to_market_day: bool = False
     lookback_steps: int = DEFAULT_STEPS
     horizon_steps: int = DEFAULT_STEPS
-    season_steps: int = 0  # of the season that the data show; 0: that of the grid
+    season_steps: int = 0  # length of the season that the data show; 0: the grid's own
     spans: tuple[Span, ...] = ()
     fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)  # of all series' time, without spans
     first_day: date | None = None

@@ -176,9 +176,10 @@ def estimate_day_quantiles(
     The errors of a past window, step by step, are added to the forecast: neighbouring steps err
     alike, so neither quantity has the band that the bounds of its steps would give. The errors are
     those that :func:`estimate_quantiles` may use, of windows without a gap, or where there are too
-    few, as on business days, of windows with at least half of the steps that others know. ``mean``
-    and ``peak`` are each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST`` windows of
-    the series, or of all series together, had ended.
+    few, as on business days, of windows with at least half of the steps that others know. Where the
+    forecaster has learnt from its errors since, the mean of the forecast is the median of ``mean``.
+    ``mean`` and ``peak`` are each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST``
+    windows of the series, or of all series together, had ended.
     """
     day_NQ = {name: np.full((len(views), len(LEVELS)), np.nan) for name in ("mean", "peak")}
     until_N = count_minutes(views, "information_until")
@@ -217,6 +218,8 @@ def estimate_day_quantiles(
                 mirrored_W = reduce(forecast_NH[row] - error_WH, axis=1)
                 both = np.concatenate([value_W, mirrored_W])
                 value_Q = np.quantile(both, LEVELS, method="weibull")
+            elif past.is_learnt and name == "mean":
+                value_Q += forecast_NH[row].mean() - value_Q[_MEDIAN]
             day_NQ[name][row] = value_Q
     return day_NQ
 

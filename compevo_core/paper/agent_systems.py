@@ -135,18 +135,12 @@ _SIZES = (
 
 def known_architectures() -> list[str]:
     """List the names of the architectures in ``presets/architectures``."""
-    return sorted(
-        path.name.removesuffix(".json")
-        for path in _PRESETS.iterdir()
-        if path.name.endswith(".json")
-    )
+    names = (path.name for path in _PRESETS.iterdir())
+    return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
 def load_architecture(backbone: str) -> Any:  # noqa: ANN401 - a transformers configuration
-    """Load the sizes of a language model: a preset in any case, a ``.json`` file, or a folder.
-
-    ConfigError if nothing is there, or it is not a model's ``config.json``.
-    """
+    """Load a model's sizes by a preset, ``.json`` file or folder; ConfigError if none is there."""
     # The table of methods is read by commands that need no torch.
     from transformers import AutoConfig
 
@@ -232,8 +226,7 @@ def list_trainable_parts(
 ) -> list[dict[str, Any]]:
     """List what a system trains on a language model (paper D.4); the parts sum to its count.
 
-    The paper prints totals only: which tensors make them up is derived here. The system "sa" always
-    has one agent, for every value of ``agents``; ConfigError for an unknown system.
+    The paper prints totals only. "sa" always has one agent; ConfigError for an unknown system.
     """
     if system not in SYSTEM_SETTINGS:
         raise ConfigError(f"method {system!r} is not one of {', '.join(PAPER_ORDER)}")
@@ -273,10 +266,7 @@ def list_trainable_parts(
 
 
 def count_built(architecture: Any, system: str, *, agents: int, rank: int) -> int:  # noqa: ANN401
-    """Build a system on the meta device and return how many parameters it trains.
-
-    The decoder is left out, as the paper's agents answer in text; a run's rows count it as well.
-    """
+    """Build a system without a decoder on the meta device; return how many parameters it trains."""
     import torch
 
     from compevo_core.lora.backbone import Backbone
@@ -300,8 +290,7 @@ def build_parameter_report(
 ) -> dict[str, Any]:
     """Build the JSON of ``compevo paper params``: counts by system and part, one adapter's tensors.
 
-    ConfigError for an unknown backbone, or if a built one has other parameters than its
-    parts add up to.
+    ConfigError for an unknown backbone, or if a built one has other parameters than its parts.
     """
     architecture = load_architecture(backbone)
     name, model = architecture.name_or_path, build_meta_model(architecture)

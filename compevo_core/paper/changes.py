@@ -59,10 +59,7 @@ class Relevance:
         self._nearness = nearness_NT.max(1)
 
     def sample_irrelevant(self, window: Window, rng: np.random.Generator) -> tuple[str, ...]:
-        """Return as many articles as a window has: available, not its own, far from every topic.
-
-        There are fewer if the pool does not hold as many.
-        """
+        """Return as many other available articles as a window has, if possible, far from topics."""
         # News of the future would be a leak, not a control.
         candidates = set(window.view.candidate_ids)
         n_available = bisect_left(self._times, window.view.known_before)
@@ -113,30 +110,24 @@ def _change_ids(window: Window, name: str, relevance: Relevance | None) -> tuple
 def swap_news(windows: WindowSet, seed: int) -> WindowSet:
     """Give each window the candidate articles of another day; everything else is unchanged.
 
-    The day is sampled from the same series and split at least 30 days earlier, 7 in the
-    sample world. Never a later day: its articles were not available at the window's origin, and
-    news of the future would be a leak, not a control. A window of the first days of a split has no
-    such day and is left without articles; the manifest counts them.
+    The day is sampled from the same series and split at least 30 days earlier, 7 in the sample
+    world. News of a later day would be a leak, not a control. A window of the first days of a split
+    is left without articles; the manifest counts them.
 
     A draw depends only on the seed, the window and the windows of its series and split: a split
-    swapped by itself equals its part of the swapped whole. Ids and truths stay; the hash differs if
-    any article does.
+    swapped by itself equals its part of the swapped whole.
     """
     is_sample = windows.manifest.get("synthetic", False)
     distance = LEAST_DISTANCE_OF_SAMPLES if is_sample else LEAST_DISTANCE
     by_series: defaultdict[tuple[str, str], list[Window]] = defaultdict(list)
     for window in windows:  # in the order of their origins
         by_series[window.view.split, window.view.series_id].append(window)
-    swapped = []
+    swapped, n_without = [], 0
     for window in windows:
         lenders = by_series[window.view.split, window.view.series_id]
-        lender = draw_lender(window.view, lenders, distance, seed)
-        ids = lender.view.candidate_ids if lender else ()
+        ids = draw_news(window.view, lenders, distance, seed)
+        n_without += bool(window.view.candidate_ids) and not ids
         swapped.append(window.change_view(candidate_ids=ids))
-    n_without = sum(
-        bool(old.view.candidate_ids) and not new.view.candidate_ids
-        for old, new in zip(windows, swapped, strict=True)
-    )
 
     about = {
         "name": "swap-news",
@@ -150,29 +141,28 @@ def swap_news(windows: WindowSet, seed: int) -> WindowSet:
 def lend_news(views: Sequence[WindowView], lenders: WindowSet) -> list[WindowView]:
     """Return views with the candidates of a window of their series, at least 30 days earlier.
 
-    ``lenders`` are train windows, so that views of any split get news that was available in
-    training. A view without an earlier window is left without articles.
+    ``lenders`` are train windows: all news was available in training. Early views get no articles.
     """
     lent = []
     for view in views:
         of_series = [w for w in lenders if w.view.series_id == view.series_id]
-        lender = draw_lender(view, of_series, LEAST_DISTANCE, SEED)
-        lent.append(replace(view, candidate_ids=lender.view.candidate_ids if lender else ()))
+        ids = draw_news(view, of_series, LEAST_DISTANCE, SEED)
+        lent.append(replace(view, candidate_ids=ids))
     return lent
 
 
-def draw_lender(
+def draw_news(
     view: WindowView, lenders: list[Window], distance: timedelta, seed: int
-) -> Window | None:
-    """Return one of the windows that begin at least so long before a view; None if none does.
+) -> tuple[str, ...]:
+    """Return the candidates of one of the windows that begin at least so long before a view.
 
-    ``lenders`` are in the order of their origins.
+    ``lenders`` are in the order of their origins; if none begins as early there is no article.
     """
     latest = view.origin_utc - distance
     n_earlier = bisect_right(lenders, latest, key=lambda other: other.view.origin_utc)
     if not n_earlier:
-        return None
-    return lenders[int(_make_rng(view, seed).integers(n_earlier))]
+        return ()
+    return lenders[int(_make_rng(view, seed).integers(n_earlier))].view.candidate_ids
 
 
 def _make_rng(view: WindowView, seed: int) -> np.random.Generator:
@@ -214,10 +204,7 @@ class NamedChange:
         return change_news(change_weather(windows, self.weather), self.news, relevance)
 
     def changes_nothing(self, config: RunConfig) -> bool:
-        """Whether it is the full method itself under these settings.
-
-        Its row would repeat the row of the full method and look like a finding.
-        """
+        """Whether its row would only repeat the full method's row under these settings."""
         if self.name == FULL_METHOD or self.weather != OWN_WEATHER:
             return False
         if self.news != OWN:
@@ -235,8 +222,9 @@ class Experiment:
     # The change that the others are paired with: ``name=value``, except in the ablation
     reference: str
     changes: tuple[NamedChange, ...]  # the changes, in order
-    # Whether each change is trained; otherwise it is applied to finished runs of the full method
+    # Whether each change is trained; otherwise it is applied to finished runs of the system
     trains: bool = True
+    system: str = "compevo"  # system of agents whose finished runs are changed
     scores_later: bool = False  # whether the days after the test split are scored as well
     split: Literal["test", "val"] = "test"  # whose windows are scored
 
@@ -274,7 +262,7 @@ PARTS = "parts"
 # What ``experiment`` begins with in rows of all experiments but the ablation.
 PREFIX = "experiment-"
 FOLDS = f"{PREFIX}folds"  # what it is in rows of the folds within train
-_DECLARED = ("title", "reference", "trains", "scores_later", "split")
+_DECLARED = ("title", "reference", "trains", "system", "scores_later", "split")
 
 
 def _give_all_trials(config: RunConfig) -> Settings:
@@ -386,7 +374,7 @@ def _list_changes(name: str, declared: Settings) -> Iterator[NamedChange]:
     elif name == "epochs":
         for n in range(1, 6):
             yield NamedChange(name=f"epochs={n}", kind="sweep", adapt=partial(_set_epochs, n))
-    elif name == "news":
+    elif name.startswith("news"):
         # What the paper lacks: no news at all, and news of another day.
         for news in NEWS_CHANGES:
             yield NamedChange(name=f"news={news}", kind="news", news=news)
@@ -445,13 +433,13 @@ def change_weather(windows: WindowSet, name: str) -> WindowSet:
     if name == OWN_WEATHER:
         return windows
 
-    by_key = {_find_key(view, timedelta(0)): view for view in windows.views()}
+    by_key = {(v.entity, v.origin_utc, v.unknown_steps): v for v in windows.views()}
     changed = []
     for window in windows:
         view = window.view
         names = {name for name in view.step_covariates if _is_weather(view, name)}
-        other = by_key.get(_find_key(view, DISTANCE)) if name == EARLIER else None
-        lent = {} if other is None else other.step_covariates
+        other = by_key.get((view.entity, view.origin_utc - DISTANCE, view.unknown_steps))
+        lent = other.step_covariates if other and name == EARLIER else {}
         rest = {key: values for key, values in view.step_covariates.items() if key not in names}
         changed.append(
             window.change_view(
@@ -459,10 +447,6 @@ def change_weather(windows: WindowSet, name: str) -> WindowSet:
             )
         )
     return windows.with_windows(changed)
-
-
-def _find_key(view: WindowView, back: timedelta) -> tuple[str, object, int]:
-    return view.entity, view.origin_utc - back, view.unknown_steps
 
 
 def _is_weather(view: WindowView, name: str) -> bool:

@@ -85,10 +85,7 @@ class ContextTask:
 
 
 def read_tasks(archive: Path) -> list[ContextTask]:
-    """Read all tasks of an archive, the instances of a task one after the other.
-
-    SourceAbsent if the archive does not hold them.
-    """
+    """Read all tasks of an archive, task by task; SourceAbsent if it does not hold them."""
     path = archive / FILE
     if not path.is_file():
         raise SourceAbsent(f"{archive} has no {FILE}: name an archive that holds it")
@@ -314,9 +311,8 @@ def run_context(
 
     An answer that cannot be read is replaced by a path from the numbers, as a forecaster would do.
     ``tasks`` are the instances of a task one after the other. ``write`` answers each prompt with at
-    least two ``samples``, and rows name its ``model``; with None only the forecast from numbers is
-    scored, with :data:`PATHS` samples. ``facts`` are further columns of the rows. DataError if an
-    endpoint's reply holds no answer.
+    least two ``samples`` by ``model``; without it only the forecast from numbers is scored.
+    ``facts`` are further columns. DataError if an endpoint's reply holds no answer.
     """
     scores: dict[str, list[float]] = {NUMBERS: [], READER: [], BOTH: []}
     unread: list[float] = []

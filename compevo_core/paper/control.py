@@ -284,10 +284,7 @@ def list_cells(
 
 
 def leave_out_scored(plan: ControlPlan, path: Path) -> ControlPlan | None:
-    """Return the plan of one world without the arms that have rows in a file; None if all have.
-
-    Only rows made with the same settings count.
-    """
+    """Return a world's plan without arms that have rows of equal settings; None if none is left."""
     if not path.exists():
         return plan
     rows = pl.read_csv(path, schema_overrides=SPECIALISTS_SCHEMA)
@@ -303,8 +300,8 @@ def run_control(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Train every arm in every world; return the rows and those by rewriting round.
 
-    The windows need a train, a validation and a test split. Runs are left in ``out``; finished ones
-    are not trained again. ConfigError if there is no series of a name.
+    Windows need all three splits. Runs are left in ``out``, where finished ones are not trained
+    again. ConfigError if there is no series of a name.
     """
     if unknown := sorted(set(plan.series) - set(windows.entities)):
         raise ConfigError(
@@ -344,9 +341,9 @@ def run_control(
 def write_control(
     results: Path, dataset: str, plan: ControlPlan, rows: pl.DataFrame, rounds: pl.DataFrame
 ) -> tuple[Path, Path]:
-    """Put both tables, whose files are returned, among the rows of other worlds and arms.
+    """Put both tables among the rows of other worlds, with their settings; return the files.
 
-    The settings are written next to them. Specialists have a file of their own, without rounds.
+    Specialists have a file of their own, without rounds.
     """
     for seed in plan.seeds:
         for config in plan.configure_arms(seed).values():
@@ -443,9 +440,9 @@ def _measure(
     prior_NH: FloatArray,
     world: PlantedWorld,
 ) -> dict[str, Any]:
-    """Return errors, and how much of the planted effect a forecast of the test windows holds.
+    """Return errors, and the share of the planted effect that a forecast holds due to the news.
 
-    What the same model recovers without news is not due to the news, and is subtracted.
+    What the same model recovers without news is subtracted.
     """
     test = world.split("test")
     truth_NH, effect_N = test.truth(), world.effects_of(test)
@@ -533,8 +530,7 @@ def run_text(
 ) -> pl.DataFrame:
     """Score naive forecasts and ridges, train every arm under every seed; return the rows.
 
-    Windows without any article are left out. Runs are left in ``out``; finished ones are not
-    trained again.
+    Only windows with articles count. Finished runs in ``out`` are not trained again.
     """
     rows: list[dict[str, Any]] = []
     for split in data.scored:

@@ -9,7 +9,7 @@ Shapes: A or I agents, N windows, B windows of a batch, H horizon, D hidden.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -29,7 +29,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import NO_BOUNDS, Window, WindowView, find_horizon, stack_rows
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError, NonFiniteLoss
+from compevo_core.errors import DataError
 from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.evaluation.result_rows import hash_without_seed
 from compevo_core.lm import encoder as encoders
@@ -41,6 +41,7 @@ from compevo_core.paper.agent_systems import fit_sealed
 from compevo_core.paper.changes import CHANGES, lend_news
 from compevo_core.paper.declared import read_declared
 from compevo_core.paper.method_table import FitInputs
+from compevo_core.paper.networks import take_step
 from compevo_core.runtime.seeding import derive_seed, use_seed
 
 log = logging.getLogger(__name__)
@@ -50,23 +51,56 @@ VALIDATION_WINDOWS = 12
 WORST_DAYS = 3
 MISSED_ARTICLES = 2  # headlines of each of the worst days that the logic left out
 _TITLE_CHARACTERS = 120
-SETTINGS = read_declared("settings")[NEWS2FORECAST]
+SETTINGS = read_declared("settings")
 
 
-def describe_fit(
-    parameters: Sequence[torch.nn.Parameter], backbone: Backbone, config: RunConfig
-) -> MethodFacts:
-    """Return what rows say about a backbone that was fine-tuned."""
-    return MethodFacts(
-        trainable_parameters=sum(p.numel() for p in parameters),
-        learning_rate=config.optim.forecast_lr,
-        backbone=backbone.name_or_path,
-        knowledge_cutoff=backbone.knowledge_cutoff,
-        device=str(backbone.device),
-        config_hash=config.hash,
-        seedless_hash=hash_without_seed(config),
-        news_top_k=config.news.top_k,
-    )
+class FineTuned:
+    """A backbone with a fresh adapter, and the news that it reads."""
+
+    def __init__(
+        self,
+        name: str,
+        config: RunConfig,
+        backbone: Backbone,
+        retriever: NewsRetriever,
+        depths: Mapping[str, int | None],
+    ) -> None:
+        """Put an adapter into the backbone, as deep as ``depths`` says for each kind."""
+        self.name, self.config, self.retriever = name, config, retriever
+        seed = derive_seed(config.run.seed, "weights")
+        self._weights = torch.Generator().manual_seed(seed)
+        shape = config.population.model_copy(update={"agents": 1}).shape
+        self.population = Population(backbone, shape, self._weights, depths=depths)
+        self._generator = torch.Generator(device=backbone.device).manual_seed(
+            derive_seed(config.run.seed, "logics")
+        )
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The weights that are trained."""
+        return self.population.adapter_parameters(FORECAST)
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Return an optimizer of the weights that are trained."""
+        optim = self.config.optim
+        return torch.optim.AdamW(
+            self.parameters, lr=optim.forecast_lr, weight_decay=optim.weight_decay
+        )
+
+    @property
+    def facts(self) -> MethodFacts:
+        """What rows say about it."""
+        backbone, config = self.population.backbone, self.config
+        return MethodFacts(
+            trainable_parameters=sum(p.numel() for p in self.parameters),
+            learning_rate=config.optim.forecast_lr,
+            backbone=backbone.name_or_path,
+            knowledge_cutoff=backbone.knowledge_cutoff,
+            device=str(backbone.device),
+            config_hash=config.hash,
+            seedless_hash=hash_without_seed(config),
+            news_top_k=config.news.top_k,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +131,7 @@ def write_reflection_prompt(tried: TriedLogic, missed: Sequence[str]) -> str:
     )
 
 
-class News2Forecast:
+class News2Forecast(FineTuned):
     """A backbone with one adapter that forecasts as text, and the ``logic`` that selects its news.
 
     ``tried_logics`` are all that were tried on validation, in order. Source: Wang et al., "From
@@ -133,27 +167,16 @@ class News2Forecast:
         scaler: Scaler,
     ) -> None:
         """Put a fresh adapter into a backbone; use :meth:`fit`."""
-        self.name = NEWS2FORECAST
+        reader = NewsRetriever(news, encoder, config.news.top_k, selects=config.news.selects)
+        super().__init__(NEWS2FORECAST, config, backbone, reader, {FORECAST: None, LOGIC: 0})
         self.logic = SLOT_SEED_LOGICS[0]
         self.tried_logics: list[TriedLogic] = []
-        self.config = config
         self._scaler = scaler
         self._unreadable, self._answers = 0, 0
-
-        generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "weights"))
-        self.population = Population(
-            backbone, config.population.shape, generator, depths={FORECAST: None, LOGIC: 0}
-        )
-        self.retriever = NewsRetriever(
-            news, encoder, config.news.top_k, selects=config.news.selects
-        )
         # Tokens are sampled within the grammar: the likeliest of its few would always be the same.
         self._stop_tokens = prompts.list_stop_tokens(backbone.tokenizer)
         slots = build_slots(sorted(scaler.mean))
         self._grammar = SlotGrammar(slots, backbone.tokenizer, self._stop_tokens[:1])
-        self._generator = torch.Generator(device=backbone.device).manual_seed(
-            derive_seed(config.run.seed, "logics")
-        )
         # No prior: the answer is the values themselves.
         self.decoder = TextDecoder(self.population, config, scaler, np.zeros((1, 0)))
 
@@ -169,10 +192,9 @@ class News2Forecast:
     ) -> Self:
         """Fine-tune on train windows, and refine the logic by errors on validation windows.
 
-        ``backbone`` gets the adapter, so load one for each fit. The updates of the budget are made
-        in equal parts before each of the ``reflections + 1`` validations. LeakageError if a window
-        belongs to the test or inference split, or names later news; DataError if one of the splits
-        has no window; NonFiniteLoss if the fit diverged.
+        ``backbone`` gets the adapter, so load one for each fit. The budget is spent in equal parts
+        before each of ``reflections + 1`` validations. LeakageError if a window is held out or
+        names later news; DataError if a split is empty; NonFiniteLoss if the fit diverged.
         """
         train, val, budget = inputs.train, inputs.val, inputs.budget
         news = inputs.require_news(NEWS2FORECAST)
@@ -181,9 +203,7 @@ class News2Forecast:
         raise_if_later_news([*train.views(), *val.views()], news)
 
         fitted = cls(config, backbone, encoder, news, Scaler.fit(train))
-        optimizer = torch.optim.AdamW(
-            fitted.parameters, lr=config.optim.forecast_lr, weight_decay=config.optim.weight_decay
-        )
+        optimizer = fitted.make_optimizer()
         windows = shuffle_forever(train, derive_seed(config.run.seed, "windows"))
         # The first days of a split belong to one season, and all days take minutes as text. A
         # forecast costs as much as a window of an update: judging spends the budget, too.
@@ -203,7 +223,7 @@ class News2Forecast:
                     batch = [next(windows) for _ in range(budget.round_windows)]
                     # One at a time: a backward pass over eight of them takes gigabytes.
                     losses = (fitted.measure_loss(window) / len(batch) for window in batch)
-                    take_step(optimizer, fitted, losses)
+                    take_step(optimizer, losses, fitted.name, config.optim.max_grad_norm)
 
             tried = fitted.validate(judged_by)
             log.info("validation error %.4f with the logic: %s", tried.error, tried.logic)
@@ -217,16 +237,6 @@ class News2Forecast:
             for parameter, value in zip(fitted.parameters, best_parameters, strict=True):
                 parameter.copy_(value)
         return fitted
-
-    @property
-    def parameters(self) -> list[torch.nn.Parameter]:
-        """The weights that are fine-tuned."""
-        return self.population.adapter_parameters(FORECAST)
-
-    @property
-    def facts(self) -> MethodFacts:
-        """What rows say about it."""
-        return describe_fit(self.parameters, self.population.backbone, self.config)
 
     def count_answers(self) -> tuple[int, int]:
         """Return how many answers of :meth:`predict` could not be read, and how many there were."""
@@ -328,25 +338,6 @@ class News2Forecast:
         )
 
 
-def take_step(
-    optimizer: torch.optim.Optimizer,
-    fitted: "News2Forecast | AsPublished",
-    losses: Iterable[Tensor],
-) -> None:
-    """Update a fit by the sum of some losses; NonFiniteLoss if one is not finite."""
-    optimizer.zero_grad()
-    for loss in losses:
-        if not torch.isfinite(loss):
-            raise NonFiniteLoss(
-                f"the loss of {fitted.name} is not finite; give a lower learning rate"
-            )
-        loss.backward()  # type: ignore[no-untyped-call] # torch's own
-
-    if largest := fitted.config.optim.max_grad_norm:  # 0 is no clipping
-        torch.nn.utils.clip_grad_norm_(fitted.parameters, largest)
-    optimizer.step()
-
-
 def shuffle_forever(train: WindowSet, seed: int) -> Iterator[Window]:
     """Yield train windows, pass after pass, each in another order."""
     generator = np.random.default_rng(seed)
@@ -367,24 +358,19 @@ def configure_method(name: str, inputs: FitInputs) -> RunConfig:
 
     As written, its first updates are supervised: without it all logics would earn the same.
     """
-    if name == NEWS2FORECAST:
-        drawn = {"run.seed": inputs.seed, "optim.forecast_lr": inputs.learning_rate}
-        return RunConfig().with_overrides({**SETTINGS, **drawn})
-    if name.startswith("as-published"):
-        settings = read_declared("settings")["as-published"]
-        return RunConfig().with_overrides({**settings, "run.seed": inputs.seed})
-    settings = read_declared("settings")["as-written"]
-    supervised = min(settings["evolution.every"], inputs.budget.rounds - 1)
-    config = RunConfig().with_overrides(
-        {
-            **settings,
-            "run.seed": inputs.seed,
+    kind = next(kind for kind in SETTINGS if name.startswith(kind))
+    settings = SETTINGS[kind] | {"run.seed": inputs.seed}
+    if kind == NEWS2FORECAST:
+        settings["optim.forecast_lr"] = inputs.learning_rate
+    elif kind == "as-written":
+        supervised = min(settings["evolution.every"], inputs.budget.rounds - 1)
+        settings |= {
             "run.supervised_rounds": supervised,
             "run.rounds": inputs.budget.rounds - supervised,
             "run.batch_size": inputs.budget.round_windows,
             "run.micro_batch_size": inputs.budget.round_windows,
         }
-    )
+    config = RunConfig().with_overrides(settings)
     return CHANGES["parts=none"].configure(config) if name.endswith("-plain") else config
 
 
@@ -437,7 +423,7 @@ class AsWritten:
         return stack_rows([_unscale(row, view) for row, view in zip(scaled_NH, views, strict=True)])
 
 
-class AsPublished:
+class AsPublished(FineTuned):
     """Agents that share one adapter and one head, and the ``logics`` that choose their news.
 
     The prompt is written as in the code; if mended, with true units, holidays and weather; if
@@ -456,25 +442,14 @@ class AsPublished:
         name: str,
     ) -> None:
         """Put a fresh adapter into a backbone; use :meth:`fit`."""
-        self.name = name
-        self.config = config
+        depths = {FORECAST: config.forecast.layers or None}
+        super().__init__(name, config, backbone, retriever, depths)
         self._train = train
-        self.retriever = retriever
-
-        agents = config.population.agents
-        seed = derive_seed(config.run.seed, "weights")
-        generator = torch.Generator().manual_seed(seed)
-        shape = config.population.model_copy(update={"agents": 1}).shape
-        self.population = Population(
-            backbone, shape, generator, depths={FORECAST: config.forecast.layers or None}
-        )
-        self._generator = torch.Generator(device=backbone.device).manual_seed(
-            derive_seed(config.run.seed, "logics")
-        )
         self.head = nn.Linear(backbone.hidden_size, train[0].view.horizon)
-        nn.init.xavier_uniform_(self.head.weight, gain=0.01, generator=generator)
+        nn.init.xavier_uniform_(self.head.weight, gain=0.01, generator=self._weights)
         nn.init.zeros_(self.head.bias)
         self.head.to(backbone.device)
+        agents = config.population.agents
         self.gates = nn.Parameter(torch.ones(agents, device=backbone.device))
 
         self.logics = [FIRST_LOGIC] * agents
@@ -501,9 +476,7 @@ class AsPublished:
         raise_if_held_out(train, fitted.name)
         raise_if_later_news(train.views(), news)
 
-        optimizer = torch.optim.AdamW(
-            fitted.parameters, lr=config.optim.forecast_lr, weight_decay=config.optim.weight_decay
-        )
+        optimizer = fitted.make_optimizer()
         windows = shuffle_forever(train, derive_seed(config.run.seed, "windows"))
         with use_seed(derive_seed(config.run.seed, "dropout"), backbone.device):
             for update in range(inputs.budget.rounds):
@@ -516,13 +489,7 @@ class AsPublished:
     @property
     def parameters(self) -> list[nn.Parameter]:
         """The weights that are trained: adapter, head, gates."""
-        adapters = self.population.adapter_parameters(FORECAST)
-        return [*adapters, *self.head.parameters(), self.gates]
-
-    @property
-    def facts(self) -> MethodFacts:
-        """What rows say about it."""
-        return describe_fit(self.parameters, self.population.backbone, self.config)
+        return [*super().parameters, *self.head.parameters(), self.gates]
 
     @torch.no_grad()
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
@@ -627,7 +594,7 @@ class AsPublished:
         values_IBH = self.forecast(views)
         error_BH = (self._mix(values_IBH) - truth_BH)[is_known_BH].abs()
         loss = error_BH.mean() + self.config.objective.lambda_prune * self.gates.abs().mean()
-        take_step(optimizer, self, [loss])
+        take_step(optimizer, [loss], self.name, self.config.optim.max_grad_norm)
 
         errors_I = [(of_agent - truth_BH)[is_known_BH].abs().mean() for of_agent in values_IBH]
         self.rewards = -torch.stack(errors_I).detach().double().cpu().numpy()
@@ -636,10 +603,7 @@ class AsPublished:
 
 
 def render_series(view: WindowView, is_mended: bool) -> str:
-    """Return what all agents read of a window, as the code writes it or mended.
-
-    Mended has true units, holidays and weather.
-    """
+    """Return what agents read of a window: as the code writes it, or mended with true values."""
     days = view.calendar
     scaled = _scale(view.x, view)
     low, high, mean = view.x.min(), view.x.max(), view.x.mean()

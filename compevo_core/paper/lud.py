@@ -249,11 +249,9 @@ class SlotJudge:
     """Compares two logics with slots by rule: which slots changed (the rubric of appendix F).
 
     Such a logic states which news it looks for and what they would mean, so no opinion is needed.
-    Comparing a language model with a rule shows whether the model follows the rubric at all.
 
-    The strategy shifts with a topic, the region, the time of day or the sign. Another verb is a
-    rewording. Evidence is recombined by a topic that the logic did not name before; one that is
-    dropped adds nothing.
+    The strategy shifts with a topic, the region, the time of day or the sign; another verb is a
+    rewording. Evidence is recombined by a topic that the logic did not name before.
     """
 
     name = "rule:slots"
@@ -286,9 +284,8 @@ def hash_question(name: str, previous: str, current: str) -> str:
 def judge_pairs(judge: Judge, pairs: Sequence[LogicPair], cache: Path) -> list[JudgeVerdict | None]:
     """Return verdicts for (previous, current) pairs, in order; DataError if the cache is torn.
 
-    ``cache`` is the file of a run's verdicts: what it holds is not asked again. A reply that is not
-    a verdict gives None, which the caller counts; its pair is asked again the next time. Any other
-    error ends the work, and the verdicts before it are stored.
+    ``cache`` is the file of a run's verdicts: what it holds is not asked again. A reply without a
+    verdict gives None, and its pair is asked again the next time. Any other error ends the work.
     """
     by_question = {hash_question(judge.name, *pair): pair for pair in pairs}
 
@@ -309,10 +306,7 @@ def judge_pairs(judge: Judge, pairs: Sequence[LogicPair], cache: Path) -> list[J
 
 
 def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judge]:
-    """Return every judge that a run can have: its backbone, the rule for slots, the endpoint.
-
-    With two judges their agreement can be measured (Cohen's kappa).
-    """
+    """Return every judge that a run can have: its backbone, the rule for slots, the endpoint."""
     # Agents that read with a ridge have no backbone that could judge them.
     has_backbone = config.forecast.decoder != "linear"
     judges: list[Judge] = [LocalJudge(config.backbone)] if has_backbone else []
@@ -382,12 +376,9 @@ def build_lud_table(
     """Return the LUD of every agent's every update, as rows of ``LUD_SCHEMA``.
 
     ``logics`` are by round and agent; the row of a round compares it with the round before.
-    ``judge`` returns the verdict on each pair of the ``judged_rounds`` (None: all), or None if its
-    reply held no verdict.
-
-    An unchanged text is not sent to the judge: its Delta and LUD are 0 for every answer, and it is
-    flagged ``unchanged_text``. Rows that are not judged, or have no verdict, have only a Delta;
-    their indicators, RIUS and LUD are null.
+    ``judge`` returns the verdict on each pair of the ``judged_rounds`` (None: all), or None. An
+    unchanged text is not sent to the judge, flagged ``unchanged_text``, and has Delta and LUD 0.
+    Rows that are not judged, or have no verdict, have only a Delta; the rest is null.
     """
     if len({len(row) for row in logics}) > 1:
         raise DataError(
@@ -423,10 +414,7 @@ def build_lud_table(
 def measure_gains(
     rounds: Sequence[RoundRecord], updates: Iterable[int], score: ScoreLogics
 ) -> pl.DataFrame:
-    """Return the scaled error that the updates to some rounds saved, as rows of ``GAIN_SCHEMA``.
-
-    The row of a round describes the update from the previous round to it, as in ``lud.csv``.
-    """
+    """Return the scaled error saved by the updates to some rounds, as rows of ``GAIN_SCHEMA``."""
     rows = []
     for number in updates:
         old, new = rounds[number - 1].logics, rounds[number].logics
@@ -460,8 +448,8 @@ def summarize_gains(table: pl.DataFrame, gains: pl.DataFrame) -> dict[str, Any]:
         "regimes": list(REGIMES),
         "regime_edges": list(REGIME_EDGES),
         "n_by_regime": [int(is_inside.sum()) for is_inside in members],
-        "mean_lud_by_regime": [_mean_or_none(lud_N[is_inside]) for is_inside in members],
-        "mean_gain_by_regime": [_mean_or_none(gain_N[is_inside]) for is_inside in members],
+        "mean_lud_by_regime": [float(lud_N[m].mean()) if m.any() else None for m in members],
+        "mean_gain_by_regime": [float(gain_N[m].mean()) if m.any() else None for m in members],
     }
 
 
@@ -469,8 +457,7 @@ def measure_agreement(table: pl.DataFrame, other: pl.DataFrame) -> dict[str, Any
     """Return how far two judges agree on the changed updates that both scored (appendix F.4).
 
     The numbers are Cohen's kappa of the gate RIUS >= 1 and of both indicators, and Pearson's r of
-    the two LUD. A single judge proves little: a small model that always gives the same answer has a
-    LUD, too.
+    the two LUD.
     """
     # Unchanged texts are not a judgement: both tables hold the same zeros for them.
     both = table.join(other, on=["round", "agent"], suffix="_other", maintain_order="left").filter(
@@ -505,10 +492,7 @@ def pearson(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[float | None, 
 
 
 def cohens_kappa(first: npt.ArrayLike, second: npt.ArrayLike) -> float | None:
-    """Return Cohen's kappa of two raters' labels (N,): 1 is full agreement, 0 is chance.
-
-    It is None if both raters always give the same label: then chance agrees fully, too.
-    """
+    """Return Cohen's kappa (1: agree, 0: chance) of labels (N,); None if both give one label."""
     from sklearn.metrics import cohen_kappa_score  # takes a second to import
 
     # With a single label scikit-learn would divide by zero and warn.
@@ -689,7 +673,3 @@ def write_lud_rows(results: Path, summary: Mapping[str, Any], dataset: str) -> P
     frame = pl.DataFrame([row | facts for row in rows], schema=LUD_RESULT_SCHEMA)
     replace_own_rows(path, frame, ["artifact_hash"])
     return path
-
-
-def _mean_or_none(values: FloatArray) -> float | None:
-    return float(values.mean()) if values.size else None

@@ -111,7 +111,12 @@ def _call(module: str, function: str, name: str, inputs: FitInputs) -> Any:  # n
     return getattr(import_module(f"compevo_core.paper.{module}"), function)(name, inputs)
 
 
-def _list_numeric() -> Iterator[Method]:
+def _list_methods() -> Iterator[Method]:
+    """Yield the numeric methods, the news-aware ones and all agents, in the order of tables.
+
+    The paper's code runs with its own prompt, a mended one, or swapped news; the method at the
+    code's size runs in full, without its four parts, or with swapped news.
+    """
     numeric = partial(Method, family="numeric")
     for name, baseline in BASELINES.items():
         yield numeric(
@@ -141,14 +146,6 @@ def _list_numeric() -> Iterator[Method]:
             seeds=LANGUAGE_MODEL_SEEDS if name == "gpt4ts" else CHEAP_SEEDS,
         )
 
-
-def _list_with_language_model() -> Iterator[Method]:
-    """Yield the news-aware methods, the systems of agents, the paper's code and its method.
-
-    The code runs with its own prompt, a mended one, or swapped news; the method at the code's size
-    runs in full, without its four parts, or with swapped news.
-    """
-
     def make(name: str, family: Any, module: str, **facts: Any) -> Method:  # noqa: ANN401
         return Method(
             name=name,
@@ -158,8 +155,7 @@ def _list_with_language_model() -> Iterator[Method]:
             configure=None
             if "is_tuned" in facts
             else partial(_call, module, "configure_method", name),
-            seeds=LANGUAGE_MODEL_SEEDS,
-            **{"reads_news": True} | facts,
+            **{"reads_news": True, "seeds": LANGUAGE_MODEL_SEEDS} | facts,
         )
 
     # Forecasts in text take some 17 seconds each on a processor core.
@@ -172,16 +168,14 @@ def _list_with_language_model() -> Iterator[Method]:
     for name in SYSTEM_SETTINGS:
         yield make(name, "agents", "agent_systems", leaves_run=True)
     # Half a second for each window.
+    arm = partial(make, family="agents", module="fine_tuned", seeds=CHEAP_SEEDS, known_windows=24)
     for form in ("", "-mended", "-swapped"):
-        yield make(f"as-published{form}", "agents", "fine_tuned", known_windows=24)
+        yield arm(f"as-published{form}")
     for form in ("", "-plain", "-swapped"):
-        name = f"as-written{form}"
-        yield make(name, "agents", "fine_tuned", leaves_run=True, known_windows=24)
+        yield arm(f"as-written{form}", leaves_run=True)
 
 
-METHODS: dict[str, Method] = {
-    method.name: method for method in (*_list_numeric(), *_list_with_language_model())
-}
+METHODS: dict[str, Method] = {method.name: method for method in _list_methods()}
 """Every method by its name, in the order of tables."""
 
 
@@ -242,10 +236,7 @@ def prepare_inputs(
 
 
 def choose_learning_rate(method: Method, inputs: FitInputs) -> float:
-    """Return the rate with the least validation loss after equal short fits with seed 0.
-
-    NonFiniteLoss if a fit diverges with every rate.
-    """
+    """Return the rate of least validation loss in short fits; NonFiniteLoss if all diverge."""
     rates = inputs.budget.learning_rates
     short = replace(inputs, budget=replace(inputs.budget, passes=inputs.budget.tuning_passes))
     losses: dict[float, float] = {}
@@ -270,20 +261,18 @@ def choose_learning_rate(method: Method, inputs: FitInputs) -> float:
 def score_seed(
     method: Method,
     inputs: FitInputs,
-    seed: int,
     scopes: Sequence[Scope],
     *,
     commit: str,
     on_fitted: Callable[[str, int, float], None] | None = None,
 ) -> BaselineScores:
-    """Fit a method with one seed and score it on the scopes that it can forecast.
+    """Fit a method with the seed of its inputs and score it on scopes that it can forecast.
 
-    ``inputs`` come from :func:`prepare_inputs`; ``on_fitted`` gets name, seed and seconds of the
-    fit.
+    ``on_fitted`` gets name, seed and seconds of the fit.
     """
     candidate = Candidate(
         name=method.name,
-        seeds=[seed],
+        seeds=[inputs.seed],
         fit=lambda seed: method.fit(replace(inputs, seed=seed)),
         is_applicable=method.is_applicable,
         # Rows of a method that spends no budget must not differ by a budget's name.

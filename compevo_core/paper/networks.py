@@ -21,7 +21,7 @@ import copy
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import accumulate
@@ -61,10 +61,7 @@ class NetworkInputs:
 
     @classmethod
     def encode(cls, views: Sequence[WindowView], scaler: Scaler, **added: Tensor) -> Self:
-        """Encode views; DataError if an entity was not in the train split.
-
-        ``added`` is what else a subclass knows about the windows.
-        """
+        """Encode views, and what is added; DataError if an entity was not in the train split."""
         values_NL = stack_rows([scaler.scale(view.x, view.entity) for view in views])
         marks = [_encode_steps(view) for view in views]
         lookback = find_shared(views, "lookback")
@@ -117,25 +114,22 @@ class Network(nn.Module, ABC):
         """Return forecasts (B, H)."""
 
 
-class SeriesDecomposition(nn.Module):
-    """Splits a series into its moving average and the rest."""
-
-    def forward(self, values_BLC: Tensor) -> tuple[Tensor, Tensor]:
-        """Return remainder and trend, (B, L, C) each; ends are repeated, so no step is lost."""
-        half = (TREND_STEPS - 1) // 2
-        padded_BCL = functional.pad(values_BLC.transpose(1, 2), (half, half), mode="replicate")
-        trend_BLC = functional.avg_pool1d(padded_BCL, TREND_STEPS, stride=1).transpose(1, 2)
-        return values_BLC - trend_BLC, trend_BLC
+def decompose(values_BLC: Tensor) -> tuple[Tensor, Tensor]:
+    """Return remainder and moving average, (B, L, C) each; ends are repeated: no step is lost."""
+    half = (TREND_STEPS - 1) // 2
+    padded_BCL = functional.pad(values_BLC.transpose(1, 2), (half, half), mode="replicate")
+    trend_BLC = functional.avg_pool1d(padded_BCL, TREND_STEPS, stride=1).transpose(1, 2)
+    return values_BLC - trend_BLC, trend_BLC
 
 
 class StepEmbedding(nn.Module):
     """Embeds every step: a circular convolution of three values, plus its time features."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.values = nn.Conv1d(1, width, 3, padding=1, padding_mode="circular", bias=False)
+        self.values = nn.Conv1d(1, WIDTH, 3, padding=1, padding_mode="circular", bias=False)
         nn.init.kaiming_normal_(self.values.weight, mode="fan_in", nonlinearity="leaky_relu")
-        self.marks = nn.Linear(TIME_FEATURES, width, bias=False)
+        self.marks = nn.Linear(TIME_FEATURES, WIDTH, bias=False)
 
     def forward(self, values_BL: Tensor, marks_BLM: Tensor) -> Tensor:
         """Return one vector per step, (B, L, D)."""
@@ -164,7 +158,6 @@ class DLinear(Network):
 
     def __init__(self, lookback: int = DEFAULT_STEPS, horizon: int = DEFAULT_STEPS) -> None:
         super().__init__()
-        self.decomposition = SeriesDecomposition()
         self.remainder = nn.Linear(lookback, horizon)
         self.trend = nn.Linear(lookback, horizon)
         for linear in (self.remainder, self.trend):
@@ -172,7 +165,7 @@ class DLinear(Network):
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
-        remainder_BL1, trend_BL1 = self.decomposition(inputs.values_NL.unsqueeze(-1))
+        remainder_BL1, trend_BL1 = decompose(inputs.values_NL.unsqueeze(-1))
         forecast: Tensor = self.remainder(remainder_BL1.squeeze(-1)) + self.trend(
             trend_BL1.squeeze(-1)
         )
@@ -340,19 +333,18 @@ class FEDformer(Network):
         self._half, self._horizon = lookback // 2, horizon
         # The decoder sees the second half of the input again.
         decoded = self._half + horizon
-        self.decomposition = SeriesDecomposition()
-        self.encoder_embedding = StepEmbedding(WIDTH)
-        self.decoder_embedding = StepEmbedding(WIDTH)
-        self.encoder = nn.ModuleList(EncoderLayer(WIDTH, INNER, HEADS, lookback) for _ in range(2))
+        self.encoder_embedding = StepEmbedding()
+        self.decoder_embedding = StepEmbedding()
+        self.encoder = nn.ModuleList(EncoderLayer(lookback) for _ in range(2))
         self.encoder_norm = SeasonalNorm(WIDTH)
-        self.decoder = DecoderLayer(WIDTH, INNER, HEADS, lookback, decoded)
+        self.decoder = DecoderLayer(lookback, decoded)
         self.decoder_norm = SeasonalNorm(WIDTH)
         self.projection = nn.Linear(WIDTH, 1)
 
     def forward(self, inputs: NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
         values_BL1 = inputs.values_NL.unsqueeze(-1)
-        seasonal_BL1, trend_BL1 = self.decomposition(values_BL1)
+        seasonal_BL1, trend_BL1 = decompose(values_BL1)
 
         # The decoder starts from the mean as trend and from nothing as season.
         half = self._half
@@ -376,35 +368,33 @@ class FEDformer(Network):
 class EncoderLayer(nn.Module):
     """A Fourier block and two linear maps, each followed by a decomposition."""
 
-    def __init__(self, width: int, inner: int, heads: int, steps: int) -> None:
+    def __init__(self, steps: int) -> None:
         super().__init__()
-        self.block = FourierBlock(width, heads, steps)
-        self.inner = _make_inner(width, inner)
-        self.decomposition = SeriesDecomposition()
+        self.block = FourierBlock(steps)
+        self.inner = _make_inner()
 
     def forward(self, steps_BLD: Tensor) -> Tensor:
         """Return the season (B, L, D)."""
-        steps_BLD, _ = self.decomposition(steps_BLD + self.block(steps_BLD))
-        steps_BLD, _ = self.decomposition(steps_BLD + self.inner(steps_BLD))
+        steps_BLD, _ = decompose(steps_BLD + self.block(steps_BLD))
+        steps_BLD, _ = decompose(steps_BLD + self.inner(steps_BLD))
         return steps_BLD
 
 
 class DecoderLayer(nn.Module):
     """A Fourier block, attention to the encoder in the frequency domain, and two linear maps."""
 
-    def __init__(self, width: int, inner: int, heads: int, memory_steps: int, steps: int) -> None:
+    def __init__(self, memory_steps: int, steps: int) -> None:
         super().__init__()
-        self.block = FourierBlock(width, heads, steps)
-        self.attention = FourierCrossAttention(width, heads, memory_steps, steps)
-        self.inner = _make_inner(width, inner)
-        self.decomposition = SeriesDecomposition()
-        self.trend = nn.Conv1d(width, 1, 3, padding=1, padding_mode="circular", bias=False)
+        self.block = FourierBlock(steps)
+        self.attention = FourierCrossAttention(memory_steps, steps)
+        self.inner = _make_inner()
+        self.trend = nn.Conv1d(WIDTH, 1, 3, padding=1, padding_mode="circular", bias=False)
 
     def forward(self, steps_BSD: Tensor, memory_BLD: Tensor) -> tuple[Tensor, Tensor]:
         """Return the season (B, S, D) and what the layer adds to the trend (B, S, 1)."""
-        steps_BSD, first = self.decomposition(steps_BSD + self.block(steps_BSD))
-        steps_BSD, second = self.decomposition(steps_BSD + self.attention(steps_BSD, memory_BLD))
-        steps_BSD, third = self.decomposition(steps_BSD + self.inner(steps_BSD))
+        steps_BSD, first = decompose(steps_BSD + self.block(steps_BSD))
+        steps_BSD, second = decompose(steps_BSD + self.attention(steps_BSD, memory_BLD))
+        steps_BSD, third = decompose(steps_BSD + self.inner(steps_BSD))
 
         trend_BDS = (first + second + third).transpose(1, 2)
         return steps_BSD, self.trend(trend_BDS).transpose(1, 2)
@@ -415,17 +405,16 @@ class FourierBlock(nn.Module):
 
     frequencies: Tensor
 
-    def __init__(self, width: int, heads: int, steps: int) -> None:
+    def __init__(self, steps: int) -> None:
         super().__init__()
-        self.heads = heads
         self.register_buffer("frequencies", sample_frequencies(steps))
-        self.query = nn.Linear(width, width)
-        self.out = nn.Linear(width, width)
-        self.mix = ComplexMix(width, heads, len(self.frequencies))
+        self.query = nn.Linear(WIDTH, WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.mix = ComplexMix(len(self.frequencies))
 
     def forward(self, steps_BLD: Tensor) -> Tensor:
         """Return mixed steps (B, L, D)."""
-        spectrum_BHEK = _to_spectrum(self.query(steps_BLD), self.heads, self.frequencies)
+        spectrum_BHEK = _to_spectrum(self.query(steps_BLD), self.frequencies)
         # As in the authors' code, the k-th sampled frequency is put at place k of the answer.
         mixed_BLD: Tensor = self.out(_to_steps(self.mix(spectrum_BHEK), steps_BLD.shape[1]))
         return mixed_BLD
@@ -437,21 +426,19 @@ class FourierCrossAttention(nn.Module):
     query_frequencies: Tensor
     key_frequencies: Tensor
 
-    def __init__(self, width: int, heads: int, memory_steps: int, steps: int) -> None:
+    def __init__(self, memory_steps: int, steps: int) -> None:
         super().__init__()
-        self.heads = heads
         self.register_buffer("query_frequencies", sample_frequencies(steps))
         self.register_buffer("key_frequencies", sample_frequencies(memory_steps))
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.out = nn.Linear(width, width)
-        self.mix = ComplexMix(width, heads, len(self.query_frequencies))
-        self.scale = 1 / (width * width)
+        self.query = nn.Linear(WIDTH, WIDTH)
+        self.key = nn.Linear(WIDTH, WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.mix = ComplexMix(len(self.query_frequencies))
 
     def forward(self, steps_BSD: Tensor, memory_BLD: Tensor) -> Tensor:
         """Return what the decoder reads of the encoder (B, S, D)."""
-        queries = _to_spectrum(self.query(steps_BSD), self.heads, self.query_frequencies)
-        keys = _to_spectrum(self.key(memory_BLD), self.heads, self.key_frequencies)
+        queries = _to_spectrum(self.query(steps_BSD), self.query_frequencies)
+        keys = _to_spectrum(self.key(memory_BLD), self.key_frequencies)
 
         # tanh of real and imaginary part separately: the complex tanh has poles, and gave NaN in
         # the authors' code.
@@ -459,7 +446,7 @@ class FourierCrossAttention(nn.Module):
         scores = torch.complex(scores.real.tanh(), scores.imag.tanh())
         attended_BHEK = torch.einsum("bhxy,bhey->bhex", scores, keys)
 
-        mixed_BHEK = self.mix(attended_BHEK) * self.scale
+        mixed_BHEK = self.mix(attended_BHEK) / WIDTH**2
         read_BSD = _to_steps(mixed_BHEK, steps_BSD.shape[1], self.query_frequencies)
         out_BSD: Tensor = self.out(read_BSD)
         return out_BSD
@@ -468,12 +455,11 @@ class FourierCrossAttention(nn.Module):
 class ComplexMix(nn.Module):
     """A complex matrix (E, E) for every head and frequency."""
 
-    def __init__(self, width: int, heads: int, frequencies: int) -> None:
+    def __init__(self, frequencies: int) -> None:
         super().__init__()
-        size = (heads, width // heads, width // heads, frequencies)
-        scale = 1 / (width * width)
-        self.real = nn.Parameter(scale * torch.rand(size))
-        self.imaginary = nn.Parameter(scale * torch.rand(size))
+        size = (HEADS, WIDTH // HEADS, WIDTH // HEADS, frequencies)
+        self.real = nn.Parameter(torch.rand(size) / WIDTH**2)
+        self.imaginary = nn.Parameter(torch.rand(size) / WIDTH**2)
 
     def forward(self, spectrum_BHEK: Tensor) -> Tensor:
         """Return the product at every frequency, (B, heads, E, K)."""
@@ -481,16 +467,12 @@ class ComplexMix(nn.Module):
         return torch.einsum("bhek,hefk->bhfk", spectrum_BHEK, weights)
 
 
-class SeasonalNorm(nn.Module):
+class SeasonalNorm(nn.LayerNorm):
     """Layer norm whose mean over steps is removed, so that a season has no level."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
 
     def forward(self, steps_BLD: Tensor) -> Tensor:
         """Return normed steps (B, L, D) whose mean over L is zero."""
-        normed_BLD: Tensor = self.norm(steps_BLD)
+        normed_BLD = super().forward(steps_BLD)
         return normed_BLD - normed_BLD.mean(dim=1, keepdim=True)
 
 
@@ -501,10 +483,9 @@ def sample_frequencies(steps: int) -> Tensor:
     return torch.randperm(steps // 2, generator=generator)[:count].sort().values
 
 
-def _to_spectrum(steps_BLD: Tensor, heads: int, frequencies: Tensor) -> Tensor:
+def _to_spectrum(steps_BLD: Tensor, frequencies: Tensor) -> Tensor:
     """Return the chosen frequencies of every feature, (B, heads, E, K)."""
-    batch, steps, _ = steps_BLD.shape
-    steps_BHEL = steps_BLD.reshape(batch, steps, heads, -1).permute(0, 2, 3, 1)
+    steps_BHEL = steps_BLD.reshape(*steps_BLD.shape[:2], HEADS, -1).permute(0, 2, 3, 1)
     spectrum_BHEF: Tensor = torch.fft.rfft(steps_BHEL, dim=-1)
     return spectrum_BHEF[..., frequencies]
 
@@ -518,8 +499,8 @@ def _to_steps(spectrum_BHEK: Tensor, steps: int, frequencies: Tensor | None = No
     return steps_BHEL.permute(0, 3, 1, 2).flatten(2)
 
 
-def _make_inner(width: int, inner: int) -> nn.Module:
-    widen, narrow = nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
+def _make_inner() -> nn.Module:
+    widen, narrow = nn.Linear(WIDTH, INNER, bias=False), nn.Linear(INNER, WIDTH, bias=False)
     return nn.Sequential(widen, nn.GELU(), nn.Dropout(0.1), narrow, nn.Dropout(0.1))
 
 
@@ -539,9 +520,9 @@ class Pyraformer(Network):
         super().__init__()
         # Nodes of every scale, finest first.
         self._sizes = list(accumulate(CHILDREN, floordiv, initial=lookback))
-        self.embedding = StepEmbedding(WIDTH)
+        self.embedding = StepEmbedding()
         self.register_buffer("positions_LD", encode_positions(lookback, WIDTH))
-        self.pyramid = PyramidBuilder(WIDTH)
+        self.pyramid = PyramidBuilder()
         self.register_buffer("is_hidden_PP", ~find_neighbours(self._sizes), persistent=False)
         layer = nn.TransformerEncoderLayer(
             WIDTH, HEADS, INNER, dropout=0.1, activation="gelu", batch_first=True
@@ -563,10 +544,10 @@ class Pyraformer(Network):
 class PyramidBuilder(nn.Module):
     """Summarises steps into coarser nodes by strided convolutions of a narrow copy."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        narrow = width // 4
-        self.down = nn.Linear(width, narrow)
+        narrow = WIDTH // 4
+        self.down = nn.Linear(WIDTH, narrow)
         self.convolutions = nn.ModuleList(
             nn.Sequential(
                 nn.Conv1d(narrow, narrow, children, stride=children),
@@ -575,8 +556,8 @@ class PyramidBuilder(nn.Module):
             )
             for children in CHILDREN
         )
-        self.up = nn.Linear(narrow, width)
-        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(narrow, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
 
     def forward(self, steps_BLD: Tensor) -> Tensor:
         """Return the nodes of all scales, finest first, (B, P, D)."""
@@ -716,10 +697,7 @@ _LEAST_VARIANCE = 1e-5  # of an input that never changes, in scaled units
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkKind:
-    """One network of the comparison.
-
-    ``make`` takes look-back and horizon, and samples the weights from torch's generator.
-    """
+    """One network; ``make`` takes look-back and horizon, and samples from torch's generator."""
 
     make: Callable[[int, int], Network]
     encode: Encode = NetworkInputs.encode  # networks that read text add theirs
@@ -752,24 +730,22 @@ class FitReport:
     learning_rate: float
 
 
+@dataclass(frozen=True, slots=True)
 class NetworkBaseline:
     """A fitted network with the scales of its train split; use :meth:`fit`."""
 
-    def __init__(
-        self, name: str, network: Network, scaler: Scaler, report: FitReport, kind: NetworkKind
-    ) -> None:
-        self.name = name  # of the method in result rows
-        self._kind = kind
-        self._network = network.eval()
-        self._scaler = scaler
-        self.report = report
+    name: str  # of the method in result rows
+    network: Network
+    scaler: Scaler
+    report: FitReport
+    kind: NetworkKind
 
     @property
     def facts(self) -> MethodFacts:
         """What rows say about it."""
-        pretrained = self._kind.backbone
+        pretrained = self.kind.backbone
         return MethodFacts(
-            trainable_parameters=count_trainable(self._network),
+            trainable_parameters=count_trainable(self.network),
             learning_rate=self.report.learning_rate,
             backbone=pretrained,
             knowledge_cutoff=backbone.KNOWLEDGE_CUTOFFS.get(pretrained, ""),
@@ -789,10 +765,9 @@ class NetworkBaseline:
     ) -> Self:
         """Fit a network on train windows; validation decides when it ends.
 
-        ``name`` is one of :data:`NETWORKS`, or the name of a ``kind`` that is not in the table,
-        such as one that reads news. The seed covers weights, order of windows and dropout.
-        LeakageError if a window belongs to the test or inference split; NonFiniteLoss if the fit
-        diverged.
+        ``name`` is one of :data:`NETWORKS`, or of a ``kind`` that is not in the table. The seed
+        covers weights, order of windows and dropout. LeakageError if a window is held out;
+        NonFiniteLoss if the fit diverged.
         """
         kind = kind or NETWORKS[name]
         raise_if_held_out(train, name)
@@ -815,13 +790,13 @@ class NetworkBaseline:
         if not views:
             return stack_rows([])
 
-        inputs = self._kind.encode(views, self._scaler)
+        inputs = self.kind.encode(views, self.scaler)
         batches = torch.split(torch.arange(len(views)), _FORECAST_BATCH)
-        scaled = [forecast_scaled(self._network, inputs.select(batch)) for batch in batches]
+        scaled = [forecast_scaled(self.network, inputs.select(batch)) for batch in batches]
         rows = [row.double().numpy() for batch in scaled for row in batch]
 
         return stack_rows(
-            [self._scaler.unscale(row, view.entity) for row, view in zip(rows, views, strict=True)]
+            [self.scaler.unscale(row, view.entity) for row, view in zip(rows, views, strict=True)]
         )
 
 
@@ -870,18 +845,24 @@ def fit_network(
         positions = torch.arange(budget.val_windows) * len(val[0]) // budget.val_windows
         val = val[0].select(positions), val[1][positions]
 
+    inputs, target_NH = train
     best = FitReport(passes=0, best_pass=0, validation_loss=math.inf, learning_rate=learning_rate)
     best_weights: dict[str, Tensor] = {}
     # Dropout draws from torch's own generator: the caller's stays as it was.
     with use_seed(seed):
         for number in range(1, budget.passes + 1):
-            _train_one_pass(network, train, optimizer, budget.pass_windows)
-            loss = _measure_loss(network, val)
-            log.debug("pass %d: validation loss %.5f", number, loss)
+            network.train()
+            # Other windows in each pass, where a pass does not take all of them.
+            sampled = torch.randperm(len(inputs))[: budget.pass_windows]
+            for positions in torch.split(sampled, BATCH_SIZE):
+                loss = _compute_loss(network, inputs.select(positions), target_NH[positions])
+                take_step(optimizer, [loss], type(network).__name__, LARGEST_GRADIENT)
+            val_loss = _measure_loss(network, val)
+            log.debug("pass %d: validation loss %.5f", number, val_loss)
 
             best = replace(best, passes=number)
-            if loss < best.validation_loss:
-                best = replace(best, best_pass=number, validation_loss=loss)
+            if val_loss < best.validation_loss:
+                best = replace(best, best_pass=number, validation_loss=val_loss)
                 best_weights = {name: value.clone() for name, value in network.state_dict().items()}
             # A validation that stopped getting better some passes ago rarely does again.
             if number - best.best_pass >= budget.patience:
@@ -892,27 +873,23 @@ def fit_network(
     return best
 
 
-def _train_one_pass(
-    network: Network,
-    train: tuple[NetworkInputs, Tensor],
-    optimizer: torch.optim.Optimizer,
-    most_windows: int | None,
+def take_step(
+    optimizer: torch.optim.Optimizer, losses: Iterable[Tensor], name: str, largest_gradient: float
 ) -> None:
-    inputs, target_NH = train
-    network.train()
-    # Other windows in each pass, where a pass does not take all of them.
-    sampled = torch.randperm(len(inputs))[:most_windows]
-    for positions in torch.split(sampled, BATCH_SIZE):
-        loss = _compute_loss(network, inputs.select(positions), target_NH[positions])
-        if not torch.isfinite(loss):
-            raise NonFiniteLoss(
-                f"the loss of {type(network).__name__} is not finite; give a lower learning rate"
-            )
+    """Update the optimizer's weights by the sum of the losses of a network called ``name``.
 
-        optimizer.zero_grad()
+    Gradients are cut to a norm, unless it is 0. NonFiniteLoss if a loss is not finite.
+    """
+    optimizer.zero_grad()
+    for loss in losses:
+        if not torch.isfinite(loss):
+            raise NonFiniteLoss(f"the loss of {name} is not finite; give a lower learning rate")
         loss.backward()  # type: ignore[no-untyped-call] # torch's own
-        torch.nn.utils.clip_grad_norm_(network.parameters(), LARGEST_GRADIENT)
-        optimizer.step()
+
+    if largest_gradient:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        torch.nn.utils.clip_grad_norm_(parameters, largest_gradient)
+    optimizer.step()
 
 
 @torch.no_grad()

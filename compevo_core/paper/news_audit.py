@@ -224,13 +224,9 @@ def audit_probe(windows: WindowSet, news: NewsPool, *, commit: str) -> pl.DataFr
             "commit": commit,
         }
         found = {"p_two_sided": audit.p_value, "seen_from_sd": audit.power}
-        rows += [
-            shared | {"news": OWN, "mae": audit.own, "verdict": audit.verdict} | found,
-            *(
-                shared | {"news": name, "mae": error, "difference": audit.own - error}
-                for name, error in ((NONE, audit.none), (SWAPPED, audit.swapped))
-            ),
-        ]
+        rows.append(shared | {"news": OWN, "mae": audit.own, "verdict": audit.verdict} | found)
+        for name, error in ((NONE, audit.none), (SWAPPED, audit.swapped)):
+            rows.append(shared | {"news": name, "mae": error, "difference": audit.own - error})
     return pl.DataFrame(rows, schema=AUDIT_SCHEMA)
 
 
@@ -241,9 +237,9 @@ def _list_rows(
     groups: Sequence[Group],
     facts: Facts,
 ) -> list[dict[str, Any]]:
-    """Return the error of every reading of every group, and its difference from own news.
+    """Return errors of every reading by group, without small groups, and differences from own news.
 
-    Only windows with known errors count; groups of few windows are left out.
+    Only windows with known errors count.
     """
     views = scope.windows.views()
     shared = {

@@ -181,10 +181,7 @@ def label_windows(
 def describe_set(
     name: str, windows: WindowSet, published: Mapping[RegionDay, str]
 ) -> dict[str, Any]:
-    """Return the row of ``paper-windows.csv`` of a set whose windows are labelled.
-
-    Shares count all published test windows, also those that lack values.
-    """
+    """Return the row of a set of labelled windows; shares count all published test windows."""
     paper = PAPER_SETS[name]
     subsets = [subset for span in paper.spec.spans for subset in span.subsets]
     tested = {

@@ -152,10 +152,7 @@ class PlantedWorld:
         return np.array([self.effects[view.window_id] for view in windows.views()])
 
     def surprises_of(self, windows: WindowSet) -> FloatArray:
-        """Return each window's effect (N,) less its mean on the series' train windows.
-
-        A prior fitted on train has learnt the mean.
-        """
+        """Return each window's effect (N,) less the mean on train, which a prior has learnt."""
         train = self.split("train")
         entities = np.array([view.entity for view in train.views()])
         effect_N = self.effects_of(train)
@@ -172,9 +169,8 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
     regions = {entity: list_regions([entity])[0] for entity in windows.entities}
 
     origins = sorted({view.origin_utc for view in windows.views()})
-    topics_of: dict[tuple[datetime, str], list[str]] = {}
-    ids_of: dict[tuple[datetime, str], list[str]] = {}
-    rows: list[tuple[str, str, str, datetime]] = []
+    topics_of: dict[tuple[str, datetime], list[str]] = {}
+    titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
     for origin in origins:
         for entity, region in regions.items():
             topics = [topic for topic in planted.topics if rng.random() < planted.share]
@@ -186,28 +182,26 @@ def plant_news(windows: WindowSet, planted: PlantedNews, encoder: Encoder) -> Pl
             chosen = rng.choice(len(DISTRACTORS), planted.distractors, replace=False)
             templates += [DISTRACTORS[i] for i in chosen]
 
-            titles = [templates[i].format(place=region) for i in rng.permutation(len(templates))]
-            addresses = [
-                f"https://planted.example/{origin:%Y%m%d%H%M}/{entity}/{i}"
-                for i in range(len(titles))
+            topics_of[entity, origin] = topics
+            titles[entity, origin] = [
+                (templates[i].format(place=region), origin - _LEAD)
+                for i in rng.permutation(len(templates))
             ]
-            ids = [derive_article_id(address) for address in addresses]
-            rows += [(*row, origin - _LEAD) for row in zip(ids, addresses, titles, strict=True)]
-            topics_of[origin, entity], ids_of[origin, entity] = topics, ids
 
+    news, ids_of = _publish(titles, encoder, "planted", "%Y%m%d%H%M")
     changed, effects = [], {}
     for window in windows:
         view = window.view
-        signs = planted.count_signs(topics_of[view.origin_utc, view.entity], view.entity)
+        signs = planted.count_signs(topics_of[view.entity, view.origin_utc], view.entity)
         effect = planted.effect * size_of[view.entity] * signs
         sources = windows.entities if planted.is_regional else (view.entity,)
-        ids = [name for entity in sources for name in ids_of[view.origin_utc, entity]]
+        ids = [name for entity in sources for name in ids_of[entity, view.origin_utc]]
         changed.append(replace(window.change_view(candidate_ids=tuple(ids)), y=window.y + effect))
         effects[view.window_id] = float(effect)
 
     return PlantedWorld(
         windows=windows.with_windows(changed),
-        news=make_pool(rows, encoder),
+        news=news,
         topics=tuple(t for t in planted.signs if planted.homes.get(t) in (None, *windows.entities)),
         effects=effects,
         sizes=size_of,
@@ -247,27 +241,20 @@ def make_pool(
     rows: Sequence[tuple[str, str, str, datetime]], encoder: Encoder, source: str = "planted"
 ) -> NewsPool:
     """Return the pool of articles given by id, address, title and time."""
-    ids, addresses, titles, times = zip(*rows, strict=True)
-    count = len(rows)
-    frame = pl.DataFrame(
-        {
-            "article_id": ids,
-            "url": addresses,
-            "title": titles,
-            "body": [""] * count,
-            "domain": [f"{source}.example"] * count,
-            "language": ["English"] * count,
-            "country": ["AU"] * count,
-            "published_at": times,
-            "seen_at": times,
-            "available_at": times,
-            "fetched_at": times,
-            "source": [source] * count,
-        },
-        schema=ARTICLE_SCHEMA,
+    given = {name: ARTICLE_SCHEMA[name] for name in ("article_id", "url", "title", "available_at")}
+    times = ("published_at", "seen_at", "fetched_at")
+    frame = pl.DataFrame(rows, schema=given, orient="row").with_columns(
+        *(pl.col("available_at").alias(name) for name in times),
+        body=pl.lit(""),
+        domain=pl.lit(f"{source}.example"),
+        language=pl.lit("English"),
+        country=pl.lit("AU"),
+        source=pl.lit(source),
     )
+    frame = frame.select(list(ARTICLE_SCHEMA))
 
     # Titles repeat: each is embedded once.
+    titles = frame["title"].to_list()
     unique = sorted(set(titles))
     row_of = {title: row for row, title in enumerate(unique)}
     embeddings = encoder.encode(unique)[[row_of[title] for title in titles]]
@@ -331,10 +318,9 @@ class WordedData:
 def read_worded_data(
     name: str, archive: Path, encoder: Encoder, windows: WindowSet | None = None
 ) -> WordedData:
-    """Read worded data by name; ``windows`` come from the built data set that they need.
+    """Read worded data; ``windows`` come from the built data set that they need, if any.
 
-    ConfigError for an unknown name, or if windows are missing; SourceAbsent if the archive lacks
-    the files.
+    ConfigError for an unknown name or missing windows; SourceAbsent if the archive lacks files.
     """
     if name not in TEXTS or (TEXTS[name] and windows is None):
         raise ConfigError(f"no worded data {name!r}; known: {', '.join(TEXTS)}, with their windows")
@@ -362,7 +348,11 @@ def read_worded_data(
         # With one article per day a logic has nothing to choose, so nothing is trained.
         options |= {"scored": ("val", "test"), "refit_days": 28}
 
-    given, news = _give_articles(windows, titles, encoder, source)
+    news, ids_of = _publish(dict(sorted(titles.items())), encoder, source, "%Y%m%d")
+    given = windows.with_windows(
+        window.change_view(candidate_ids=tuple(ids_of[window.view.entity, window.view.origin_utc]))
+        for window in windows
+    )
     return WordedData(windows=given, news=news, **options)
 
 
@@ -419,10 +409,7 @@ def _make_series(spec: DatasetSpec, unit: str, values: Mapping[datetime, float])
 
 
 def _read_news_words(folder: Path, age: timedelta) -> Titles:
-    """Return one title for each day: stems of the most frequent words in the day's news titles.
-
-    It is for the next day, or ``age`` later.
-    """
+    """Return stems of the most frequent words in a day's titles, for the day after or later."""
     titles: dict[tuple[str, datetime], list[tuple[str, datetime]]] = {}
     for row in csv.DictReader(_open(folder / "WordFreqDf_titles.csv.gz")):
         day = datetime.strptime(row.pop("Date"), "%Y/%m/%d").replace(tzinfo=UTC)
@@ -508,22 +495,18 @@ def _strip_weather(windows: WindowSet) -> WindowSet:
     )
 
 
-def _give_articles(
-    windows: WindowSet, titles: Titles, encoder: Encoder, source: str
-) -> tuple[WindowSet, NewsPool]:
-    """Give each window the articles of its entity and origin."""
+def _publish(
+    titles: Titles, encoder: Encoder, source: str, stamp: str
+) -> tuple[NewsPool, Mapping[tuple[str, datetime], Sequence[str]]]:
+    """Return articles with these titles, whose addresses hold the origin, and their ids by key."""
     rows = []
     ids_of: defaultdict[tuple[str, datetime], list[str]] = defaultdict(list)
-    for (entity, origin), of_window in sorted(titles.items()):
+    for (entity, origin), of_window in titles.items():
         for number, (title, known) in enumerate(of_window):
-            address = f"https://{source}.example/{origin:%Y%m%d}/{entity}/{number}"
+            address = f"https://{source}.example/{origin:{stamp}}/{entity}/{number}"
             rows.append((derive_article_id(address), address, title, known))
             ids_of[entity, origin].append(rows[-1][0])
-    changed = [
-        window.change_view(candidate_ids=tuple(ids_of[window.view.entity, window.view.origin_utc]))
-        for window in windows
-    ]
-    return windows.with_windows(changed), make_pool(rows, encoder, source)
+    return make_pool(rows, encoder, source), ids_of
 
 
 def _parse_stamp(text: str) -> datetime:

@@ -55,8 +55,7 @@ def write_traces(
 ) -> tuple[Path, Path]:
     """Write a run's rows into ``traces-<dataset>.csv`` and ``logics-<dataset>.csv``.
 
-    Rows of the same method, budget and seed are replaced, rows of other runs stay, and the places
-    of all logics of the file are computed again.
+    They replace rows of the same run, and the places of all logics are computed again.
     """
     records = RunFolder(run).read_rounds()
     traces_file = results / f"traces-{identity['dataset']}.csv"
@@ -153,8 +152,7 @@ def place_logics(logics: pl.DataFrame, encoder: Encoder) -> pl.DataFrame:
 def find_components(vectors_ND: FloatArray) -> tuple[FloatArray, float]:
     """Return the first three principal components (N, C) and the share of variance they hold.
 
-    Components that do not exist are zero. The sign of each is fixed: its largest loading is
-    positive.
+    Those that do not exist are zero. The largest loading of each is positive.
     """
     centred_ND = vectors_ND - vectors_ND.mean(axis=0)
     left_NR, size_R, right_RD = np.linalg.svd(centred_ND, full_matrices=False)

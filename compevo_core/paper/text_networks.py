@@ -66,9 +66,8 @@ from compevo_core.paper import networks
 from compevo_core.paper.method_table import FitInputs
 from compevo_core.runtime.files import ask_once, hash_text
 
+# Days before a view is made, with one token each; older articles count as on the first of them.
 NEWS_DAYS = 7
-"""Days before a view is made, with one token each; older articles count as on the first of them."""
-
 _FROZEN_TYPE = torch.bfloat16
 _TEXTS_PER_BATCH = 64
 _WIDTH = 576
@@ -111,11 +110,7 @@ class GPT4MTS(networks.GPT4TS):
         layers: int = networks.LAYERS,
         matmul_dtype: torch.dtype | None = _FROZEN_TYPE,
     ) -> None:
-        """Copy the first layers of a backbone, and make the maps around them.
-
-        ``embedding_size`` is the width E of a title's embedding; the twin that does not read news
-        has no tokens of it.
-        """
+        """Make maps around copied layers; ``embedding_size`` is the width E of embedded titles."""
         super().__init__(
             backbone.decoder, lookback, horizon, layers=layers, matmul_dtype=matmul_dtype
         )
@@ -123,37 +118,28 @@ class GPT4MTS(networks.GPT4TS):
         # The frozen layers know no input like the state of an instruction: a map learns one.
         self.instruction = nn.Linear(width, width)
         # The twin differs only in this, so that a difference of their rows is due to the news.
-        self.news = _NewsPrompt(embedding_size, width) if reads_news else None
+        self.news = None
+        if reads_news:
+            self.news = nn.Linear(embedding_size, width)
+            # Attention has no order: without its age, yesterday's news would read like last week's.
+            self.age = nn.Parameter(torch.zeros(NEWS_DAYS, width))
+            self.refinement = nn.TransformerEncoderLayer(
+                width, nhead=8, dim_feedforward=width, dropout=0.1, batch_first=True
+            )
 
     def forward(self, inputs: networks.NetworkInputs) -> Tensor:
         """Return forecasts (B, H)."""
         written = cast(NewsInputs, inputs)
         tokens = [self.instruction(written.instruction_ND).unsqueeze(1)]
         if self.news is not None:
-            tokens.append(self.news(written.news_NSE))
+            # Days of news as soft tokens that have looked at one another.
+            tokens.append(self.refinement(self.news(written.news_NSE) + self.age))
 
         # The patches come last, so that each of them has read all that was written.
         patches_BPD = self.embed_patches(inputs.values_NL)
         states_BTD = self.transform(torch.cat([*tokens, patches_BPD], dim=1))
         forecast_BH: Tensor = self.projection(states_BTD[:, -patches_BPD.shape[1] :].flatten(1))
         return forecast_BH
-
-
-class _NewsPrompt(nn.Module):
-    """Days of news as soft tokens that have looked at one another."""
-
-    def __init__(self, embedding_size: int, width: int) -> None:
-        super().__init__()
-        self.embedding = nn.Linear(embedding_size, width)
-        # Attention has no order: without its age, yesterday's news would read like last week's.
-        self.age = nn.Parameter(torch.zeros(NEWS_DAYS, width))
-        self.refinement = nn.TransformerEncoderLayer(
-            width, nhead=8, dim_feedforward=width, dropout=0.1, batch_first=True
-        )
-
-    def forward(self, news_BSE: Tensor) -> Tensor:
-        tokens_BSD: Tensor = self.refinement(self.embedding(news_BSE) + self.age)
-        return tokens_BSD
 
 
 class NewsReader:
@@ -212,10 +198,7 @@ def write_instruction(view: WindowView) -> str:
 def make_gpt4mts(
     pool: NewsPool, backbone: Backbone, *, reads_news: bool = True
 ) -> networks.NetworkKind:
-    """Return the network and its inputs, for :meth:`NetworkBaseline.fit`.
-
-    ``pool`` holds the articles of all views that will be fitted on or forecast.
-    """
+    """Return the network and its inputs for ``NetworkBaseline.fit``; ``pool`` has all articles."""
     size = pool.embeddings.shape[1]
     return networks.NetworkKind(
         make=partial(GPT4MTS, backbone, embedding_size=size, reads_news=reads_news),
@@ -321,7 +304,6 @@ class PatternMemory(nn.Module):
     """Decodes a sentence into a mixture of learnt values, by how well it fits their keys."""
 
     def __init__(self, embedding_size: int, width: int) -> None:
-        """Make a memory whose values are ``width`` wide."""
         super().__init__()
         self.query = nn.Linear(embedding_size, _KEY_WIDTH)
         self.keys = nn.Parameter(torch.randn(_PLACES, _KEY_WIDTH))

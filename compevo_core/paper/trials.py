@@ -114,9 +114,8 @@ def score_experiment(
     """Score finished trials of a data set; write rows, paired tests and configurations.
 
     Every ``every``-th origin of the first ``scopes`` scopes of its split (None: all) is scored.
-    ``budget`` is the training's budget in the rows; empty for the preset's own. ``fit`` refits
-    priors, and may share fits. Returns the file of rows, the rows, and the paired tests with the
-    reference.
+    ``budget`` is named in the rows, empty for the preset's own; ``fit`` refits priors, and may
+    share fits. Returns the file of rows, the rows, and the paired tests with the reference.
     """
     # One population in memory at a time.
     scores = []
@@ -168,9 +167,8 @@ def compare_with_reference(
 ) -> list[dict[str, Any]]:
     """Test each variant against a reference, if there is one, with their sides exchanged.
 
-    ``seeds`` names the seed of every forecast. Trainings of one method differ, so means over
-    different seeds would differ without any change. DataError if a variant has other seeds than the
-    reference.
+    ``seeds`` names the seed of every forecast. DataError if a variant has other seeds than the
+    reference: means over different trainings differ without any change.
     """
     if reference not in forecasts:
         return []
@@ -255,11 +253,9 @@ def _read(paths: Iterable[Path], scope: Scope) -> Mapping[str, list[FloatArray]]
 
 
 def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
-    """Return expanding (train, validation) pairs within the train split.
+    """Return expanding (train, validation) pairs within the train split, a horizon apart.
 
-    One horizon of embargo separates the two. Validation windows have the split "val", as a trainer
-    expects; the last pair has the latest windows of train that can validate. DataError if the train
-    split has no folds (it is empty or a single origin).
+    Validation windows have the split "val", as a trainer expects. DataError without folds.
     """
     train = windows.split("train")
     numbers = sorted({window.view.fold for window in train} - {-1})
@@ -280,10 +276,9 @@ def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
 
 
 def choose_validation(windows: WindowSet, *, last_fold: bool) -> tuple[WindowSet, WindowSet]:
-    """Return the train and validation windows of a training.
+    """Return train and validation windows: the splits, or the last fold and what is before it.
 
-    With ``last_fold`` the latest fold of train validates, the windows before it train, and the
-    validation split is unused; DataError if there is no fold. Otherwise the splits are as they are.
+    DataError if there is no fold.
     """
     if last_fold:
         return build_folds(windows)[-1]
@@ -303,11 +298,10 @@ def train_folds(
 ) -> pl.DataFrame:
     """Train a configuration on every fold of train and score it, the earliest fold first.
 
-    ``out`` gets a run folder ``fold_<k>`` for each fold; unfinished runs continue with ``resume``.
-    Result rows of population and prior, a subset for each fold, go to ``folds-<dataset>.csv`` in
-    ``results`` and are returned. DataError if the train split has no folds, or an entity is in no
-    window before its fold; CheckpointMismatch if a fold's folder holds a run of other settings or
-    data.
+    ``out`` gets a run folder ``fold_<k>`` for each fold. Rows of population and prior, a subset for
+    each fold, go to ``folds-<dataset>.csv`` and are returned; ``resume`` continues unfinished runs.
+    DataError if train has no folds, or an entity is in no window before its fold;
+    CheckpointMismatch for runs of other settings or data.
     """
     rows: list[pl.DataFrame] = []
     for number, (fold_train, validation) in enumerate(build_folds(windows)):

@@ -184,7 +184,7 @@ def repeat_static(
 def average_days(rows: pl.DataFrame, keys: Sequence[str], *, are_days: bool) -> pl.DataFrame:
     """Return values as one a day, by ``keys`` with a name; of finer rows mean, lowest and highest.
 
-    Names of the three say which they are.
+    Their kind is part of their names.
     """
     value = pl.col("value")
     summaries = {"": value.first()}

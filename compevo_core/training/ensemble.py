@@ -141,10 +141,7 @@ class AgentEnsemble(Ensemble):
             members = {
                 agent: config.population.list_members()[agent] for agent in self.shards.local_agents
             }
-            is_joint = config.news.fit == "joint"
-            self.linear = SealedReadings(
-                members, inputs.article_size, inputs.horizon, is_joint=is_joint
-            )
+            self.linear = SealedReadings(members, inputs.article_size, inputs.horizon)
 
     def read_news(
         self, examples: Sequence[ForecastExample], retriever: "NewsRetriever"

@@ -38,7 +38,7 @@ from compevo_core.agents.decoders import (
 )
 from compevo_core.agents.logics import list_seed_logics
 from compevo_core.agents.objective import (
-    own_error_weights,
+    draw_own_windows,
     policy_loss,
     prediction_loss,
     require_finite,
@@ -307,9 +307,9 @@ class ForecastStep:
         if objective.lambda_own:
             members = self.config.population.list_members()
             views = [example.view for example in batch.examples]
-            weights_ABH = own_error_weights(members, views, self.config.run.seed)
-            weights = torch.tensor(weights_ABH, dtype=torch.float32, device=values_ABH.device)
-            own_AB = prediction_loss(values_ABH, truth_BH, objective, weights)
+            is_own_AB = draw_own_windows(members, views, self.config.run.seed)
+            own_AB = prediction_loss(values_ABH, truth_BH, objective)
+            own_AB = own_AB * torch.from_numpy(is_own_AB).to(own_AB.device)
             own_loss = own_AB.sum() / batch.windows
 
         require_finite("L_pred", pred, batch.round_number)

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 OnRound = Callable[[RoundRecord], None]
 
-_LISTED_SERIES = 8  # how many known series an error message names
 _HASH_CHARACTERS = 16  # of a sha256, enough to tell data sets apart
 
 
@@ -151,8 +150,8 @@ def check_inputs(
     """Check what a run is given, before any work starts.
 
     LeakageError if a window belongs to another split; DataError if a split that is needed is empty;
-    ConfigError for no news or another encoder of them where agents read, too many agents, or a
-    member's unknown series.
+    ConfigError for no news or another encoder of them where agents read, or too many
+    agents.
     """
     if not isinstance(config, RunConfig):
         raise ConfigError(
@@ -185,15 +184,6 @@ def check_inputs(
         raise ConfigError(
             f"there are {len(SEED_LOGICS)} seed logics for {len(choosing)} agents that choose; "
             "lower population.agents"
-        )
-
-    # All windows would count to a quarter, like windows of other series.
-    named = {name for member in config.population.members for name in member.entities}
-    known = train_windows.entities
-    if unknown := sorted(named - set(known)):
-        raise ConfigError(
-            f"population.members names {', '.join(unknown)}, but the train windows belong to "
-            f"{', '.join(known[:_LISTED_SERIES])}; correct 'entities'"
         )
 
 

@@ -2,8 +2,7 @@
 
 What belongs here: handing articles, covariates and published forecasts to the detectors
 (:mod:`compevo_core.evaluation.leakage`) and wording what they find; finding days on which a series
-comes an hour earlier or later, and days without news. What does not: the detectors, binding checks
-to assets (``defs.asset_checks``).
+is an hour off, and days without news. What does not: detectors, assets (``defs.asset_checks``).
 
 A month stamped by the wrong clock is complete, in range and on the grid; only its mornings come at
 another time. For each day, the mean profile of the two weeks before it is compared with the mean
@@ -105,7 +104,12 @@ def find_jumps(frame: pl.DataFrame, step: timedelta, zones: Sequence[str] = ()) 
     held = frame.filter(pl.col("value").is_not_null())
     for key, part in held.partition_by("series_id", "variable", as_dict=True).items():
         first, values_DS = _fold_into_days(part, step)
-        changes = _find_clock_changes(zones, first, len(values_DS))
+        noon = datetime(first.year, first.month, first.day, 12, tzinfo=UTC)
+        noons = [noon + timedelta(days=number) for number in range(len(values_DS))]
+        changes: list[int] = []  # days on which a clock differs from the day before
+        for zone in zones:
+            offsets = [noon.astimezone(ZoneInfo(zone)).utcoffset() for noon in noons]
+            changes += [at for at in range(1, len(noons)) if offsets[at] != offsets[at - 1]]
         for at, hours in _scan(values_DS, _HOUR // step):
             if all(abs(at - change) > DAYS for change in changes):
                 day = first + timedelta(days=at)
@@ -173,20 +177,7 @@ def _standardise(sums_TS: FloatArray, counts_T1: FloatArray) -> FloatArray:
     return standard
 
 
-def _find_clock_changes(zones: Sequence[str], first: date, days: int) -> list[int]:
-    """Return the days, as numbers from the first, on which a clock differs from the day before."""
-    noon = datetime(first.year, first.month, first.day, 12, tzinfo=UTC)
-    changes: list[int] = []
-    for zone in zones:
-        place = ZoneInfo(zone)
-        offsets = [(noon + timedelta(days=k)).astimezone(place).utcoffset() for k in range(days)]
-        changes += [k for k in range(1, days) if offsets[k] != offsets[k - 1]]
-    return changes
-
-
-MIN_USUAL_ARTICLES = 10
-"""Median of the articles on a day with any, from which on a publisher writes every day."""
-
+MIN_USUAL_ARTICLES = 10  # median of days with any, from which a publisher writes every day
 LONGEST_LOSS_DAYS = 7  # A longer stretch without news was not collected
 
 

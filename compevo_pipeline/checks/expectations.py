@@ -100,7 +100,7 @@ def _deferred(names: Sequence[str]) -> Iterator[None]:
 
 
 def _judge_rows(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
-    """Return the rows with a column for each rule, which says whether they break it."""
+    """Return the rows with a column for each rule: whether they break it."""
     required = [column for column in SERIES_SCHEMA if column != "value"]
     is_right = pl.all_horizontal(pl.col(required).is_not_null())
     is_right &= pl.col("flag").str.contains(FLAG_PATTERN)
@@ -121,8 +121,7 @@ def _judge_rows(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
 def _count_gaps(frame: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Return one row per series: the share of its grid without a value.
 
-    A hole is a period that was never collected (a missing file): it is counted, but it is not a
-    fault of the stored data.
+    A hole is a period that was never collected: it is counted, and no fault of the stored data.
     """
     observed = frame.filter(pl.col("value").is_not_null()).sort(*_SERIES_COLUMNS, "start_utc")
     publishes_on_weekdays = pl.any_horizontal(

@@ -1,8 +1,7 @@
 """Arguments that several commands share, and reading them.
 
 What belongs here: annotated argument types, ``--set`` and the choice of windows. What does not:
-what a command does with them. Heavy modules are imported inside the functions, so that ``compevo
---help`` answers at once.
+what a command does. Functions import heavy modules, so that ``compevo --help`` answers at once.
 """
 
 import inspect

@@ -328,12 +328,12 @@ def backup(
     folder: Annotated[Path, typer.Argument(help="New folder for the copy, on another disk.")],
 ) -> None:
     """Copy COMPEVO_HOME and Dagster's storage whole, even during runs."""
-    from compevo_pipeline.config.settings import Settings, ensure_dagster_home
+    from compevo_pipeline.config.settings import Settings, locate_dagster_home
     from compevo_pipeline.work.backup import back_up, list_unfinished
     from compevo_pipeline.work.deployment import utc_now
 
     home = Settings.from_environment().home
-    count = back_up(home, ensure_dagster_home(), folder, utc_now())
+    count = back_up(home, locate_dagster_home(), folder, utc_now())
     typer.echo(f"{folder}: {count:,} files; restore them with `compevo restore {folder}`")
     for part in list_unfinished(folder):
         typer.echo(f"{part} is an unfinished backup; remove it unless it is still running")
@@ -344,9 +344,9 @@ def restore(folder: Annotated[Path, typer.Argument(help="Folder of a backup.")])
 
     COMPEVO_HOME and DAGSTER_HOME name them.
     """
-    from compevo_pipeline.config.settings import Settings, ensure_dagster_home
+    from compevo_pipeline.config.settings import Settings, locate_dagster_home
     from compevo_pipeline.work.backup import restore as bring_back
 
     home = Settings.from_environment().home
-    count = bring_back(folder, home, ensure_dagster_home())
+    count = bring_back(folder, home, locate_dagster_home())
     typer.echo(f"{home}: {count:,} files restored; start Dagster, then run `compevo verify`")

@@ -374,6 +374,7 @@ def render_explanation(
         f"{clean_text(why.unit, 20)}, {what}"
     )
 
+    model = f"model: {issued.facts['artifact_hash'][:16]}, commit {issued.facts['commit'][:10]}"
     effects = list_news_effects(issued, why.entity)
     lines = [*describe_record(issued, data), "", title, *effects, ""]
     table = part_table(why, read)
@@ -388,7 +389,7 @@ def render_explanation(
         lines.append(f"{clean_text(why.parts[0].name, 40)}: {own}")
         lines += [*(f"{k}: {v}" for k, v in compare_published(why, read).items()), ""]
     if not why.reads_news:
-        return "\n".join([*lines, _name_model(issued)])
+        return "\n".join([*lines, model])
 
     lines += wrap(NOT_A_CAUSE)
     for part in why.parts:
@@ -403,7 +404,7 @@ def render_explanation(
     newest = issued.facts["newest_candidate"]
     seen = datetime.fromisoformat(newest).astimezone(issued.zone) if newest else None
     known = "newest article that could be read: " + (f"{seen:%d %b %Y %H:%M}" if seen else "none")
-    return "\n".join([*lines, "", known, _name_model(issued)])
+    return "\n".join([*lines, "", known, model])
 
 
 def _choose_step(
@@ -422,10 +423,6 @@ def _choose_step(
         raise ConfigError(f"no step starts at {step!r}; steps start at {', '.join(clock[:3])} ...")
     at = clock.index(step)
     return lambda values: float(values[at]), f"step that starts at {step}"
-
-
-def _name_model(issued: "IssuedForecast") -> str:
-    return f"model: {issued.facts['artifact_hash'][:16]}, commit {issued.facts['commit'][:10]}"
 
 
 def wrap(text: str) -> list[str]:

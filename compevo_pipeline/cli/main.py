@@ -1,8 +1,7 @@
 """The command line ``compevo``: its commands in groups.
 
 What belongs here: the list of commands, and how an error of this project ends one. What does not:
-what a command does. Heavy modules are imported inside the commands, so that ``compevo --help``
-answers at once.
+what a command does. Commands import heavy modules, so that ``compevo --help`` answers at once.
 """
 
 import os

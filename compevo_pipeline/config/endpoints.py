@@ -80,7 +80,15 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
                         f"{url}: status {status}; check the judge's address and model name in the "
                         "settings"
                     )
-                return _json_object(url, response)
+                content = bytearray()
+                # Read in pieces: a server that never stops must not fill the memory.
+                for chunk in response.iter_content(65_536):
+                    content += chunk
+                    if len(content) > MAX_REPLY_BYTES:
+                        raise SchemaDrift(
+                            f"{url}: more than {MAX_REPLY_BYTES} bytes; answers are shorter: check "
+                            "the endpoint"
+                        )
         except (
             requests.ConnectionError,
             requests.Timeout,
@@ -89,6 +97,15 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
             raise SourceTransient(
                 f"{url}: {type(error).__name__}; is the judge up? try again later"
             ) from error
+
+        hint = "is this an OpenAI-compatible endpoint?"
+        try:
+            answer = json.loads(content.decode("utf-8"))
+        except ValueError as error:
+            raise SchemaDrift(f"{url}: status 200 but not JSON; {hint}") from error
+        if not isinstance(answer, dict):
+            raise SchemaDrift(f"{url}: JSON, but not an object; {hint}")
+        return answer
 
     return ask
 
@@ -100,28 +117,6 @@ def _is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _json_object(url: str, response: requests.Response) -> Mapping[str, Any]:
-    content = bytearray()
-    # Read in pieces: a server that never stops must not fill the memory.
-    for chunk in response.iter_content(65_536):
-        content += chunk
-        if len(content) > MAX_REPLY_BYTES:
-            raise SchemaDrift(
-                f"{url}: more than {MAX_REPLY_BYTES} bytes; answers are shorter: check the endpoint"
-            )
-
-    try:
-        answer = json.loads(content.decode("utf-8"))
-    except ValueError as error:
-        raise SchemaDrift(
-            f"{url}: status 200 but not JSON; is this an OpenAI-compatible endpoint?"
-        ) from error
-
-    if not isinstance(answer, dict):
-        raise SchemaDrift(f"{url}: JSON, but not an object; is this an OpenAI-compatible endpoint?")
-    return answer
 
 
 def open_judge(wanted: str, settings: Settings) -> Transport:

@@ -34,13 +34,12 @@ from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.hosts import PEMS_DISTRICT, PEMS_FILES, PemsAccess, QueryKey
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_DAGSTER_HOME = REPOSITORY / "dagster_home"
 
 DEFAULT_PRESETS = {Mode.SAMPLE: "demo", Mode.ARCHIVE: "default", Mode.LIVE: "default"}
 """Training preset of each mode unless ``COMPEVO_PRESET`` or the run configuration names another."""
 
-DATASET_PRESETS = {"electricity-operational": "operational"}
-"""Preset that takes the place of ``default`` for a data set whose views hold more."""
-
+DATASET_PRESETS = {"electricity-operational": "operational"}  # in place of `default`
 _PREFIX = "COMPEVO_"
 _Kind = TypeVar("_Kind")
 
@@ -161,7 +160,7 @@ class Settings(BaseModel):
     news_queries: _Folder | None = _variable(
         None,
         "the packaged `queries.toml`",
-        "TOML file that says which of GDELT's news is kept, and how much each refresh fetches",
+        "TOML file: what of GDELT's news is kept, and how much each refresh fetches",
     )
     pems_user: str = Field(
         default="",
@@ -379,6 +378,19 @@ def has_dagster_home() -> bool:
     return bool(os.environ.get("DAGSTER_HOME"))
 
 
+def locate_dagster_home() -> Path:
+    """Return ``DAGSTER_HOME``, set to this repository's folder where it is not set."""
+    return Path(os.environ.setdefault("DAGSTER_HOME", str(_DAGSTER_HOME))).expanduser()
+
+
 def ensure_dagster_home() -> Path:
-    """Return ``DAGSTER_HOME``; set it to this repository's folder where it is not set."""
-    return Path(os.environ.setdefault("DAGSTER_HOME", str(REPOSITORY / "dagster_home")))
+    """Return :func:`locate_dagster_home`; ConfigError unless it is a folder."""
+    home = locate_dagster_home()
+    # Not created: without a dagster.yaml its pools would let two runs write at once.
+    if not (home.is_absolute() and home.is_dir()):
+        raise ConfigError(
+            f"DAGSTER_HOME is {str(home)!r}, and there is no folder of this absolute path: create "
+            f"it with a copy of {_DAGSTER_HOME / 'dagster.yaml'}, or unset DAGSTER_HOME to use "
+            f"{_DAGSTER_HOME}"
+        )
+    return home

@@ -8,7 +8,7 @@ The deadline is a sensor of its own: it fires although the refresh failed or nev
 
 import functools
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -25,9 +25,7 @@ from compevo_pipeline.work.alerts import NIGHTS, Alert, find_answering, find_fai
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.next_day import Origin
 
-TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, NEWS_CHANGE, FREE_SPACE})
-"""Checks that only warn, but whose failures are worth an alert."""
-
+TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, NEWS_CHANGE, FREE_SPACE})  # worth an alert
 CHECKS = "tell_failed_checks"  # each code location reports its own
 
 _SECONDS = 60
@@ -79,10 +77,23 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         # The records of all runs cannot be read in order if each has a file of its own (SQLite).
         newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         found = [record.event for record in newest.values() if record.event is not None]
-        events = [event for event in found if event.timestamp > since]
+        entries = [entry for entry in found if entry.timestamp > since]
+        alerts = []
+        for entry in entries:
+            event = entry.dagster_event
+            data = event.event_specific_data if event is not None else None
+            # Dagster types what an event brings as a union of all.
+            if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
+                continue
+            is_error = data.severity is dg.AssetCheckSeverity.ERROR
+            if is_error or data.check_name in TOLD_WARNINGS:
+                name = f"{data.check_name} of {data.asset_key.to_user_string()}"
+                why = data.description or "see its page"
+                text = f"The check {name} failed: {why}; open it in Dagster's catalog."
+                alerts.append(Alert(fault=f"check {name}", text=text))
         # Sent before the cursor moves: an alert that could not be sent is looked at again.
-        outcome = send(context, _describe_checks(events))
-        context.update_cursor(str(max([since, *(event.timestamp for event in events)])))
+        outcome = send(context, alerts)
+        context.update_cursor(str(max([since, *(entry.timestamp for entry in entries)])))
         return outcome
 
     @sensor(
@@ -110,47 +121,27 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         since = dict.fromkeys(failing, today.isoformat()) | json.loads(context.cursor or "{}")
         context.update_cursor(json.dumps({source: since[source] for source in failing}))
 
-        oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
-        long_ago = {source: first for source, first in since.items() if first <= oldest}
         alerts = [
             Alert(fault=f"schedule {name}", text=f"{why}; correct it and restart Dagster.")
             for name, why in find_unscheduled(deployment).items()
         ]
-        alerts += _describe_sources(long_ago, failing, find_answering(entries, clock()))
+        oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
+        answering = find_answering(entries, clock())
+        for source, first in since.items():
+            if first > oldest:
+                continue
+            if source in failing:
+                text = (
+                    f"The source {source} has failed since {first}, last with {failing[source]}; "
+                    "run `compevo sources` to see its files, and read the page of the source."
+                )
+                alerts.append(Alert(fault=f"source {source}", text=text))
+            elif source in answering:
+                text = f"The source {source} answers again; it had failed since {first}."
+                alerts.append(Alert(fault=f"recovered {source}", text=text))
         return send(context, alerts)
 
     return [failed_runs, failed_checks, late_forecast, failing_sources]
-
-
-def _describe_checks(events: Iterable[dg.EventLogEntry]) -> Iterator[Alert]:
-    """Report checks that failed; of warnings, only those in ``TOLD_WARNINGS``."""
-    for entry in events:
-        event = entry.dagster_event
-        data = event.event_specific_data if event is not None else None
-        # Dagster types what an event brings as a union of all.
-        if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
-            continue
-        is_error = data.severity is dg.AssetCheckSeverity.ERROR
-        if is_error or data.check_name in TOLD_WARNINGS:
-            name = f"{data.check_name} of {data.asset_key.to_user_string()}"
-            text = f"The check {name} failed: {data.description or 'see its page'}; open it in "
-            yield Alert(fault=f"check {name}", text=f"{text}Dagster's catalog.")
-
-
-def _describe_sources(
-    since: Mapping[str, str], failing: Mapping[str, str], answering: Collection[str]
-) -> Iterator[Alert]:
-    """Report sources that have failed since a day: that they still do, or answer again."""
-    for source, first in since.items():
-        if source in failing:
-            text = (
-                f"The source {source} has failed since {first}, last with {failing[source]}; run "
-                "`compevo sources` to see its files, and read the page of the source."
-            )
-            yield Alert(fault=f"source {source}", text=text)
-        elif source in answering:
-            text = f"The source {source} answers again; it had failed since {first}."
-            yield Alert(fault=f"recovered {source}", text=text)
 
 
 def _market_time(clock: Clock) -> datetime:

@@ -4,8 +4,7 @@ What belongs here: binding rules to assets, and what a failure blocks. What does
 (``checks``, ``compevo_core.evaluation.leakage``, ``compevo_core.evaluation.issued_scores``,
 ``work.next_day``), the checks that an asset makes while it runs (``defs.assets.evaluation``).
 
-A blocking check that fails keeps everything downstream from running. Alarms only warn: a forecast
-that got worse is still the only one.
+A blocking check that fails keeps everything downstream from running; alarms only warn.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -48,9 +47,7 @@ from compevo_pipeline.work.row_rules import find_unknowable, is_in_time
 from compevo_pipeline.work.source_coverage import NEWS
 from compevo_pipeline.work.stored_windows import read_windows
 
-DATA_AGE = "data_age"
-"""Age of the newest value. The asset's freshness policy watches when it ran last."""
-
+DATA_AGE = "data_age"  # age of the newest value, not of the asset's last run
 TIME = "time"
 PROFILE = "daily_profile"
 KNOWN = "known_values"
@@ -101,8 +98,7 @@ WARNINGS = frozenset({"gaps", DATA_AGE, PROFILE, KNOWN, EVERY_DAY, *FORECAST_DES
 
 MAX_NEWS_AGE = timedelta(days=2)
 
-_NOT_OF_DATA = frozenset({DATA_AGE, KNOWN})
-"""Checks that judge more than stored data; all others judge equal data alike."""
+_NOT_OF_DATA = frozenset({DATA_AGE, KNOWN})  # checks that judge more than stored data
 _CHECKS_CODE = (
     "compevo_core/data",
     "compevo_core/evaluation/leakage.py",
@@ -287,8 +283,7 @@ def judge_series_age(
 ) -> CheckOutcome:
     """Compare the age of the newest value of every live series with a limit.
 
-    A region, currency or sensor that goes silent is noticed even if the others continue. After
-    another silent month it has ended.
+    A series that goes silent is noticed even if others continue; after a silent month it has ended.
     """
     values = frame.filter(pl.col("value").is_not_null())
     outcome = judge_data_age(values["start_utc"].max(), limit, workspace, now)
@@ -434,8 +429,7 @@ def judge_coverage(rows: pl.DataFrame) -> CheckOutcome:
 def judge_next_inputs(workspace: Deployment, spec: DatasetSpec, now: datetime) -> CheckOutcome:
     """Say whether the forecast that is due now could be made, and how old its inputs are.
 
-    Only live mode can fail, and a run on other data clears no warning, as in
-    :func:`judge_data_age`.
+    Only live mode can fail; other runs clear no warning, as in :func:`judge_data_age`.
     """
     if workspace.data_mode is not Mode.LIVE:
         text = f"not judged in {workspace.data_mode} mode"

@@ -6,10 +6,9 @@ sensor that looks for such runs. What does not: Dagster's own monitoring
 pods, it sees all, and this module does nothing.
 
 A run holds a lock on a file below ``DAGSTER_HOME`` for as long as its process lives. The kernel
-frees the lock when the process dies for any reason, so that no process id has to be remembered, and
-an id that was given to another process is not mistaken for a living run. The file names machine and
-boot: only locks of this machine are judged, since a file system need not show the locks of others
-(decision 20-operations).
+frees the lock when the process dies for any reason, and no process id has to be remembered. The
+file names machine and boot: only locks of this machine are judged, as a file system need not show
+the locks of others (decision 20-operations).
 """
 
 import errno
@@ -32,8 +31,7 @@ from compevo_core.runtime.files import describe_storage_error
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 15.0  # how often a run looks for dead runs while it works or waits
-SLOT_GRACE_SECONDS = 60.0
-"""How long after the end of a run its last steps may still release their claims."""
+SLOT_GRACE_SECONDS = 60.0  # after a run's end, in which its steps may still release claims
 _FOLDER = "run_locks"
 _SUFFIX = ".lock"
 _MODE = 0o644
@@ -160,8 +158,7 @@ def _end(instance: dg.DagsterInstance, run_id: str) -> bool:
         message = (
             "The process of this run is gone: killed, out of memory, or the machine restarted."
         )
-        # Dagster's daemon retries the failures of runs that it started; a run from a shell it would
-        # start again unasked.
+        # Dagster's daemon retries failed runs: one from a shell it would start again unasked.
         if _DAEMON_TAG in run.tags:
             instance.report_run_failed(run, f"{message} It is started again.")
         else:

@@ -20,7 +20,6 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 import dagster as dg
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic.fields import FieldInfo
 
 from compevo_core.config.run import describe_error
 from compevo_core.errors import CompEvoError, ConfigError
@@ -33,12 +32,9 @@ from compevo_pipeline.work.deployment import Deployment
 
 OWNERS = ["team:forecasting"]
 
-DUCKDB_POOL = "duckdb"
-"""Assets that write the one DuckDB file; the pool's limit of one keeps two from writing at once."""
-GPU_POOL = "gpu"
-"""Assets that load a language model; two at once would exceed the memory of one accelerator."""
-BLOCKS_POOL = "blocks"
-"""Models and forecasts of blocks of series, as many at once as the deployment has machines for."""
+DUCKDB_POOL = "duckdb"  # assets that write the one DuckDB file, one at a time
+GPU_POOL = "gpu"  # assets that load a language model: two would exceed the memory of a GPU
+BLOCKS_POOL = "blocks"  # models and forecasts of blocks, as many at once as there are machines
 
 Context = dg.AssetExecutionContext
 Result = dg.MaterializeResult[Any]
@@ -46,15 +42,11 @@ WorkspaceParam = dg.ResourceParam[Deployment]  # the deployment in the mode of a
 Blocks = dg.PartitionsDefinition[str] | None  # a family's data sets; None for any other data set
 
 DAILY_REFRESH = dg.FreshnessPolicy.time_window(
-    # The schedule starts every 24 hours and a run may take two; one missed refresh warns, a
-    # second one fails.
+    # Every 24 hours, and a run may take two; one missed refresh warns, a second one fails.
     warn_window=timedelta(hours=26),
     fail_window=timedelta(hours=50),
 )
-"""For data that a refresh brings every day; ``definitions`` keeps it only in live mode.
-
-The age of the data itself is the check ``data_age``.
-"""
+"""For data that a refresh brings every day, in live mode; ``data_age`` checks the data itself."""
 
 
 def make_freshness(night: Night) -> dg.FreshnessPolicy:
@@ -71,16 +63,14 @@ def make_freshness(night: Night) -> dg.FreshnessPolicy:
 
 _BOUNDS = {Ge: ("ge", "at least"), Gt: ("gt", "above"), Le: ("le", "at most"), Lt: ("lt", "below")}
 
-NO_SOURCE = {"use_attribute_docstrings": False}
-"""For models without a class statement: pydantic would search all callers for their source."""
+NO_SOURCE = {"use_attribute_docstrings": False}  # of models without a class statement
 
 
 class LaunchConfig(BaseModel):
     """What a launch may choose; what it leaves out has the default, or is not given at all.
 
-    Dagster's own ``dg.Config`` checks bounds when a step starts, which is minutes after a launch
-    that refreshes data first; and it knows neither a choice that may be left out nor a list of
-    tables.
+    Dagster's own ``dg.Config`` checks bounds when a step starts, minutes after a launch, and knows
+    neither a choice that may be left out nor a list of tables.
     """
 
     model_config = ConfigDict(
@@ -135,28 +125,28 @@ class _CheckedShape(dg.Shape):
 
 
 def _fields_of(model: type[BaseModel]) -> dict[str, dg.Field]:
-    return {name: _to_dagster_field(field) for name, field in model.model_fields.items()}
-
-
-def _to_dagster_field(field: FieldInfo) -> dg.Field:
-    # As in: at least 1, at most 64.
-    bounds = [
-        f"{word} {getattr(bound, name):g}"
-        for bound in field.metadata
-        if type(bound) in _BOUNDS
-        for name, word in [_BOUNDS[type(bound)]]
-    ]
-    notes = (" ".join((field.description or "").split()), ", ".join(bounds))
-    description = "; ".join(note for note in notes if note) or None
-    kind = _to_dagster_type(field.annotation)
-
-    if field.is_required():
-        return dg.Field(kind, is_required=True, description=description)
-    if field.default is None or isinstance(field.default, BaseModel | tuple):
+    fields = {}
+    for name, field in model.model_fields.items():
+        # As in: at least 1, at most 64.
+        bounds = [
+            f"{word} {getattr(bound, key):g}"
+            for bound in field.metadata
+            if type(bound) in _BOUNDS
+            for key, word in [_BOUNDS[type(bound)]]
+        ]
+        notes = (" ".join((field.description or "").split()), ", ".join(bounds))
         # A missing setting has no value: the launchpad shows none, and none reaches the step.
-        return dg.Field(kind, is_required=False, description=description)
-    default = field.default.value if isinstance(field.default, StrEnum) else field.default
-    return dg.Field(kind, default_value=default, description=description)
+        options: dict[str, Any] = {"is_required": field.is_required()}
+        default = field.default.value if isinstance(field.default, StrEnum) else field.default
+        has_default = default is not None and not isinstance(default, BaseModel | tuple)
+        if has_default and not field.is_required():
+            options = {"default_value": default}
+        fields[name] = dg.Field(
+            _to_dagster_type(field.annotation),
+            description="; ".join(filter(None, notes)) or None,
+            **options,
+        )
+    return fields
 
 
 def _to_dagster_type(annotation: Any) -> Any:  # noqa: ANN401 - a type hint, and a Dagster type
@@ -237,8 +227,7 @@ def define_by_dataset(
     """Return a decorator: of a computation, the function from a data set to its asset.
 
     ``deps`` of the same data set are functions of its name; ``description`` names it as
-    ``{dataset}``. If it is a family, its partitions are the ``blocks``, each computed as the data
-    set that it is.
+    ``{dataset}``. The partitions of a family are its ``blocks``, each computed as a data set.
     """
 
     def decorate(compute: Callable[..., Any]) -> Callable[..., dg.AssetsDefinition]:
@@ -270,8 +259,7 @@ def define_by_dataset(
 def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> Exception:
     """Return ``RetryRequested`` while another try may help, otherwise a final ``Failure``.
 
-    ``attempt`` counts the retries so far; ``retry`` is false for files on disk, which do not
-    change.
+    ``attempt`` counts the retries so far; ``retry`` is false for files on disk: they stay as is.
     """
     policy = get_policy(error)
     if retry and attempt < policy.retries:
@@ -295,11 +283,7 @@ def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> 
 
 @contextmanager
 def translate_errors(*, attempt: int = 0, retry: bool = True) -> Iterator[None]:
-    """Turn the project's errors inside the block into Dagster's.
-
-    Arguments as in :func:`to_dagster`: a transient failure becomes RetryRequested, any other one,
-    or one out of tries, Failure.
-    """
+    """Turn the project's errors inside the block into Dagster's, as :func:`to_dagster` does."""
     try:
         with translate_storage_errors():
             yield

@@ -3,9 +3,8 @@
 What belongs here: what runs together, with which run configuration, and running it in this process
 for a command. What does not: what an asset does, research (``paper.definitions``). ``demo`` and
 ``full`` train and score electricity; each other data set has its own, such as ``full_traffic``.
-``refresh`` trains nothing; its partition is the day to forecast. It is for operational demand, and
-every other data set has its own, such as ``refresh_exchange``: a publisher that fails stops no
-forecast of another data set.
+``refresh`` trains nothing; its partition is the day to forecast. It is for operational demand;
+others have their own, as ``refresh_exchange``: a publisher that fails stops no other data set.
 """
 
 import sqlite3
@@ -20,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from compevo_core.errors import ConfigError, StorageError
 from compevo_core.runtime.files import translate_storage_errors
-from compevo_pipeline.config.settings import ensure_dagster_home
+from compevo_pipeline.config.settings import locate_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.registry import RegisteredDataset, Registry
@@ -190,7 +189,7 @@ def run_job(
 @contextmanager
 def translate_record_errors() -> Iterator[None]:
     """Raise StorageError if Dagster cannot keep its records, such as on a full disk."""
-    what = f"Dagster's records in {ensure_dagster_home()}"
+    what = f"Dagster's records in {locate_dagster_home()}"
     try:
         with translate_storage_errors(what):
             yield

@@ -4,11 +4,9 @@ What belongs here: turning Dagster's log records into a view for a terminal, or 
 where the output is a file, a pipe or a CI log. What does not: running anything.
 
 In a terminal messages such as the rounds of a training are one line, rewritten above the bar's end;
-elsewhere a line is written at most every ``QUIET_SECONDS``, so that a log can be read. A failure or
-a warning is always a line of its own.
+elsewhere a line is written at most every ``QUIET_SECONDS``. A failure or warning always has a line.
 
-Steps differ by a factor of a hundred, so progress counts the usual seconds of the finished steps,
-not their number.
+Steps differ by a factor of a hundred, so progress counts the usual seconds of the finished ones.
 """
 
 import logging
@@ -38,8 +36,7 @@ _RUN_ENDS = ("PIPELINE_SUCCESS", "PIPELINE_FAILURE", "PIPELINE_CANCELED")
 class ProgressHandler(logging.Handler):
     """A run on one screen: a bar below its messages in a terminal, plain lines elsewhere.
 
-    ``is_live`` redraws a bar; without it lines are written. ``clock`` gives seconds that never go
-    back.
+    ``is_live`` redraws a bar; without it lines are written. ``clock`` gives seconds.
     """
 
     def __init__(
@@ -80,20 +77,14 @@ class ProgressHandler(logging.Handler):
         """Show one log record of Dagster: a step, a message of an asset or a failed check."""
         dagster_meta = getattr(record, "dagster_meta", {})
         event = getattr(record, "dagster_event", None) or dagster_meta.get("dagster_event")
-        if event is not None:
-            self._show_event(event)
+        if event is None:
+            message = str(dagster_meta.get("orig_message", record.getMessage()))
+            # Dagster reports that a Pipes process was opened; the round lines show that anyway.
+            if record.levelno >= logging.INFO and not message.startswith(_PIPES_PREFIX):
+                show = self.write if record.levelno >= logging.WARNING else self.show
+                show(f"  {message}")
             return
 
-        message = str(dagster_meta.get("orig_message", record.getMessage()))
-        # Dagster reports that a Pipes process was opened; the round lines show that anyway.
-        if record.levelno < logging.INFO or message.startswith(_PIPES_PREFIX):
-            return
-        if record.levelno >= logging.WARNING:
-            self.write(f"  {message}")
-        else:
-            self.show(f"  {message}")
-
-    def _show_event(self, event: dg.DagsterEvent) -> None:
         step = event.step_key or ""
         name = step.replace("__", "/")  # as the key of its asset
         match event.event_type_value:

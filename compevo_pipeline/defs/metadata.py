@@ -40,9 +40,7 @@ PREVIEW_ROWS = 5
 MAX_SCORE_ROWS = 40
 
 _ERRORS = ("mae", "rmse", "mape_pct", "wape_pct", "mase")
-SCORE_COLUMNS = ("method", "subset", "n_windows", *_ERRORS, "unit")
-"""Columns of result rows that the UI shows; the CSV holds all of them."""
-
+SCORE_COLUMNS = ("method", "subset", "n_windows", *_ERRORS, "unit")  # shown; the CSV holds all
 _MAX_CELL_CHARACTERS = 60
 MOST_SERIES = 6  # series of a forecast whose charts are shown, the first ones of the record
 
@@ -162,8 +160,7 @@ def render_sketch(
 ) -> dg.MetadataValue[Any]:
     """Return up to three lines, by name, as a small drawing that the UI shows without a click.
 
-    Values are at equal steps; ``ends`` are the first and the last step; missing values are left
-    out.
+    Values are at equal steps, from the first to the last of ``ends``; missing ones are left out.
     """
     known = {
         name: [v for v in values if v is not None and not math.isnan(v)]

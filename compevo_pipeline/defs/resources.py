@@ -40,11 +40,10 @@ else:
     ModeName = StrEnum(" | ".join(Mode), {mode.value: mode.value for mode in Mode})
 
 LauncherName = Literal["process", "inline", "torchrun", "kubernetes"]  # where training runs
-OBSERVED_KEYS = (
-    *("loss", "loss_pred", "loss_own", "loss_pg", "loss_div", "loss_prune"),
-    *("kl", "grad_norm", "weight_entropy", "val_mae_scaled", "val_prior_mae_scaled"),
-    *("error_correlation", "gain_over_best", "effective_agents"),
-)
+_LOSSES = ("loss", "loss_pred", "loss_own", "loss_pg", "loss_div", "loss_prune")
+_ERRORS = ("val_mae_scaled", "val_prior_mae_scaled")
+_OF_AGENTS = ("error_correlation", "gain_over_best", "effective_agents")
+OBSERVED_KEYS = (*_LOSSES, "kl", "grad_norm", "weight_entropy", *_ERRORS, *_OF_AGENTS)
 """Keys of a round record that an asset observation holds, so that the UI plots them."""
 
 
@@ -86,8 +85,7 @@ class Launchers:
 
         Rounds become observations of the asset: during training on this machine, or at the end of a
         pod. A run that is cancelled stops its process. ConfigError if no pod is described, or
-        dagster-k8s is not installed; TrainingError if a training did not end well; of a pod, Pipes
-        raises.
+        dagster-k8s is not installed; TrainingError, or Pipes' error, if a training failed.
         """
         if kind == "kubernetes":
             if self.pod is None:
@@ -152,10 +150,8 @@ class Launchers:
 def _report_rounds(context: dg.AssetExecutionContext, messages: Sequence[Any]) -> None:
     """Log the rounds that a training process reported: run folder and record."""
     for folder, line in messages:
-        observation = build_observation(
-            context, RoundRecord.from_json_line(line), RunFolder(folder)
-        )
-        context.log_event(observation)
+        record = RoundRecord.from_json_line(line)
+        context.log_event(build_observation(context, record, RunFolder(folder)))
 
 
 def build_observation(

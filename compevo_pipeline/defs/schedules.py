@@ -9,7 +9,6 @@ that reach tomorrow is not always the one to forecast.
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, time, timedelta
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -29,9 +28,7 @@ from compevo_pipeline.work.next_day import KnownTo, Origin
 # the last let the forecast wait for missing inputs.
 RETRIES = (timedelta(0), timedelta(minutes=30), timedelta(minutes=75))
 OWN_TICK = timedelta(minutes=15)  # after midnight of a declared data set's own clock
-MIDNIGHT = Night(zone=NEM_ZONE, at=time(0, 30))
-"""Once more when the day before is over, for operational demand."""
-
+MIDNIGHT = Night(zone=NEM_ZONE, at=time(0, 30))  # once more, when the day before is over
 _UNDER_WAY = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -81,8 +78,7 @@ def build_refresh_schedule(
 ) -> dg.ScheduleDefinition:
     """Return a schedule that refreshes and forecasts a day, and tries again if that failed.
 
-    Dagster retries a step, but the step that would have to read the publisher again has then ended
-    well: a late forecast needs another run.
+    Dagster retries a step, not those before it: a late forecast needs another run.
     """
     spec, night = declared.spec, declared.night
     blocks = deployment.registry.find_blocks(spec.name)
@@ -128,18 +124,30 @@ def build_refresh_schedule(
         config = {"waits": not is_last} | ({"known_to": known_to.value} if known_to else {})
         if blocks:
             config |= {"day": day.isoformat()}
-        run_config = {"ops": {step_name(next_day_key(spec.name)): {"config": config}}}
+        step = step_name(next_day_key(spec.name))
         requests, reasons = [], set()
         for dataset in blocks or [spec.name]:
             partition = dataset if blocks else day.isoformat()
-            run_key = f"{name}-{day}-{at:%H%M}" + (f"-{dataset}" if blocks else "")
-            request = dg.RunRequest(run_key, run_config, partition_key=partition)
-            issued = deployment.layout.issued(dataset)
-            looked_for = (context.instance, job.name, request, origin, issued)
-            if delay != RETRIES[0] and (reason := _find_no_need(*looked_for, is_last=is_last)):
-                reasons.add(reason)
+            is_first = delay == RETRIES[0]
+            if not is_first and origin.is_issued_in(deployment.layout.issued(dataset)):
+                reasons.add(f"the forecast of {day} has been issued")
+                continue
+            tags = {"dagster/partition": partition}
+            runs = dg.RunsFilter(job_name=job.name, statuses=_UNDER_WAY, tags=tags)
+            for run in () if is_first else context.instance.get_runs(runs):
+                ops: Any = run.run_config.get("ops", {})
+                other = ops.get(step, {}).get("config", {})
+                # A launch by hand that leaves something out does as the schedule would. The last
+                # tick does not wait for runs whose forecasts may wait.
+                names = other.keys() & {"day", "known_to"}
+                is_same = all(other[name] == config.get(name) for name in names)
+                if is_same and not (is_last and other.get("waits")):
+                    reasons.add(f"a run for {day} is under way")
+                    break
             else:
-                requests.append(request)
+                run_key = f"{name}-{day}-{at:%H%M}" + (f"-{dataset}" if blocks else "")
+                run_config = {"ops": {step: {"config": config}}}
+                requests.append(dg.RunRequest(run_key, run_config, partition_key=partition))
         return requests or dg.SkipReason("; ".join(sorted(reasons)))
 
     return _schedule
@@ -147,31 +155,3 @@ def build_refresh_schedule(
 
 def _into_day(at: time) -> timedelta:
     return timedelta(hours=at.hour, minutes=at.minute)
-
-
-def _find_no_need(
-    instance: dg.DagsterInstance,
-    job: str,
-    request: dg.RunRequest,
-    origin: Origin,
-    issued: Path,
-    *,
-    is_last: bool,
-) -> str:
-    """Return why a run that would issue a forecast need not be started; empty if it must.
-
-    The last tick does not wait for runs whose forecasts may wait.
-    """
-    if origin.is_issued_in(issued):
-        return f"the forecast of {origin.day} has been issued"
-    ((step, asked),) = request.run_config["ops"].items()
-    tags = {"dagster/partition": str(request.partition_key)}
-    for run in instance.get_runs(dg.RunsFilter(job_name=job, statuses=_UNDER_WAY, tags=tags)):
-        ops: Any = run.run_config.get("ops", {})
-        config = ops.get(step, {}).get("config", {})
-        # A launch by hand that leaves something out does as the schedule would.
-        names = config.keys() & {"day", "known_to"}
-        is_same = all(config[name] == asked["config"].get(name) for name in names)
-        if is_same and not (is_last and config.get("waits")):
-            return f"a run for {origin.day} is under way"
-    return ""

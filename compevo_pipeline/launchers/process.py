@@ -30,8 +30,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 CONTAINER = "dagster-pipes-execution"  # the container name that `PipesK8sClient` fills in
-IMAGE_GROUP = 1000
-"""Group of the image's user (deploy/Dockerfile), which must be able to write to the volume."""
+IMAGE_GROUP = 1000  # of the image's user (deploy/Dockerfile), who writes to the volume
 
 
 class TrainingError(CompEvoError):
@@ -58,8 +57,7 @@ def run_training(
 ) -> None:
     """Train in a process of its own, one job after the other, and wait for its end.
 
-    ``on_poll`` is called while it works; above 0, torchrun starts ``processes``. TrainingError if
-    it ended with an error.
+    ``on_poll`` is called meanwhile; above 0, ``processes`` use torchrun. TrainingError if it fails.
     """
     command = worker_command(write_jobs(jobs), python=sys.executable, processes=processes)
     process = subprocess.Popen(  # noqa: S603 -- our own command
@@ -129,9 +127,7 @@ class PodSpec(BaseModel):
     memory: str = "24Gi"  # memory limit in Kubernetes units
     # Variables of the container, which everyone who may read the pod can read.
     environment: Mapping[str, str] = Field(default_factory=dict)
-    # Name of a Kubernetes secret whose entries become variables as well, for example the token of a
-    # model hub; empty: none.
-    secret: str = ""
+    secret: str = ""  # Kubernetes secret whose entries become variables, too; empty: none
 
     @classmethod
     def read(cls, path: Path) -> Self:

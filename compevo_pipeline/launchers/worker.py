@@ -1,10 +1,8 @@
 """The training process: what Dagster starts through Pipes, and what a shell can start by hand.
 
 What belongs here: writing and reading jobs, calling the trainer, reporting each round to Dagster.
-What does not: any training logic. A process killed at any moment resumes
-from the newest good checkpoint of its run folder when it is started again with the same job.
-Under torchrun the processes share the agents, or the layers of the backbone; only the first one
-reports to Dagster.
+What does not: any training logic. A process that was killed resumes with the same job.
+Under torchrun processes share agents, or layers of the backbone; only the first one reports.
 
 By hand: ``python -m compevo_pipeline.launchers.worker <run folder>/job.json``
 """
@@ -18,7 +16,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any, Self
 
 from compevo_core.errors import CompEvoError, ConfigError
@@ -40,13 +37,9 @@ class TrainJob:
     news: str  # folder of articles and embeddings; empty where nothing reads
     out: str  # run folder
     resume: bool = True  # False starts over instead of resuming from the newest checkpoint
-    # Folder of fitted baselines to share with others; empty: fits are shared only among the jobs of
-    # a process.
-    fits: str = ""
-    # Folder of supervised stages that several jobs share; empty: each trains its own.
-    stages: str = ""
-    # Whether several processes split the backbone in place of the agents.
-    shard_backbone: bool = False
+    fits: str = ""  # folder of fitted baselines; empty: shared only among the jobs of a process
+    stages: str = ""  # folder of supervised stages that jobs share; empty: each trains its own
+    shard_backbone: bool = False  # whether processes split the backbone in place of the agents
     facts: Mapping[str, Any] = field(default_factory=dict)  # more facts for the manifest
 
     @property
@@ -76,8 +69,7 @@ def run_jobs(
 ) -> dict[str, Any]:
     """Train the jobs in order; return the plain values of every summary.
 
-    What several jobs name is read and fitted once. The run's name is the prefix of its values where
-    there are several; ``report`` gets each round.
+    What several jobs name is read and fitted once, and the run's name is the prefix of its values.
     """
     # torch and the language-model stack: reading a job needs neither.
     from compevo_core.baselines import SharedFits
@@ -158,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jobs = [TrainJob.read(Path(path)) for path in arguments or sys.argv[1:]]
 
     # Dagster stops a run by SIGTERM; as an exception it closes files and reports the end.
-    signal.signal(signal.SIGTERM, _raise_interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with translate_storage_errors(f"training for {jobs[0].out}"):
             _run(jobs)
@@ -206,10 +198,6 @@ def _run(jobs: Sequence[TrainJob]) -> None:
 
         values = run_jobs(jobs, pipes.log, report)
         pipes.report_asset_materialization(metadata=values | {"processes": processes})
-
-
-def _raise_interrupt(signum: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt(f"signal {signum}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -37,7 +37,7 @@ BuiltDataset = Annotated[str, typer.Argument(help="Name of a data set whose wind
 Preset = Annotated[str, typer.Option(help=f"{arguments.PRESETS}.")]
 log = logging.getLogger(__name__)
 
-# Table that shows an experiment, if it is not ``sensitivity``.
+# Table of an experiment, by the first word of its name, if it is not ``sensitivity``.
 TABLES = {
     "layers": "backbones",
     "news": "perturbation",
@@ -46,6 +46,10 @@ TABLES = {
 }
 _PAPER = "paper"
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds.")]
+
+
+def _choose(what: str) -> Any:  # noqa: ANN401 - typer's own
+    return typer.Option(help=f"{what}, separated by commas (default: all).")
 
 
 class _ByName(TyperGroup):
@@ -81,19 +85,17 @@ def run_paper(
         str,
         typer.Argument(
             help="ablation, lambda-pg, lambda-div, lambda-prune, tau, beta, t-gen, agents, epochs, "
-            "instruction, news, weather, layers or parts."
+            "instruction, news, news-mael, news-mae-gpt, news-mad-rl, weather, layers or parts."
         ),
     ],
     dataset: BuiltDataset,
-    only: Annotated[
-        str, typer.Option(help="Names of changes, separated by commas (default: all).")
-    ] = "",
+    only: Annotated[str, _choose("Names of changes")] = "",
     runs: Annotated[
         list[Path] | None,
         typer.Option(
             "--run",
-            help="Finished run of the full method, for experiments that train nothing (tau, news); "
-            "repeat for several seeds (default: the data set's current run).",
+            help="Finished run, for experiments that train nothing (tau, news, and news-SYSTEM on "
+            "runs of that system); repeat for several seeds (default: the data set's current run).",
         ),
     ] = None,
     budget: Annotated[
@@ -144,7 +146,7 @@ def run_paper(
         deployment, plan, train=lambda jobs: run_jobs(jobs, log), log=log, results=results
     )
     typer.echo(f"Rows: {path}")
-    table = TABLES.get(name, "sensitivity")
+    table = TABLES.get(name.partition("-")[0], "sensitivity")
     typer.echo(f"Show them: compevo paper table {table} --results {path.parent}")
 
 
@@ -174,12 +176,8 @@ def run_control(
             "logics)."
         ),
     ] = "reading",
-    only: Annotated[
-        str, typer.Option(help="Names of arms, separated by commas (default: all).")
-    ] = "",
-    series: Annotated[
-        str, typer.Option(help="Series to use, separated by commas (default: all).")
-    ] = "",
+    only: Annotated[str, _choose("Names of arms")] = "",
+    series: Annotated[str, _choose("Series to use")] = "",
     preset: Preset = "specialists",
     changes: arguments.Changes = None,
     seeds: Seeds = 1,
@@ -223,15 +221,9 @@ def run_control(
 @experiments.command("specialists", cls=arguments.DocumentedCommand)
 def run_specialists(
     dataset: BuiltDataset,
-    worlds: Annotated[
-        str, typer.Option(help="Worlds to cut it to, separated by commas (default: all).")
-    ] = "",
-    effects: Annotated[
-        str, typer.Option(help="Effects to cut it to, separated by commas (default: all).")
-    ] = "",
-    arms: Annotated[
-        str, typer.Option(help="Arms to cut it to, separated by commas (default: all).")
-    ] = "",
+    worlds: Annotated[str, _choose("Worlds to cut it to")] = "",
+    effects: Annotated[str, _choose("Effects to cut it to")] = "",
+    arms: Annotated[str, _choose("Arms to cut it to")] = "",
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Most seeds of a world (default: five or ten).")
     ] = None,
@@ -729,13 +721,7 @@ def lud(
     """
     from compevo_core import CompEvoForecaster, NewsPool, WindowSet
     from compevo_core.lm.encoder import load_encoder
-    from compevo_core.paper.lud import (
-        LocalJudge,
-        ScoreLogics,
-        SlotJudge,
-        measure_lud,
-        write_lud_rows,
-    )
+    from compevo_core.paper.lud import LocalJudge, SlotJudge, measure_lud, write_lud_rows
     from compevo_core.training.artifact import read_config
     from compevo_pipeline.paper.runs import read_endpoint_judge
 
@@ -756,12 +742,12 @@ def lud(
     }
     if unknown := sorted(set(asked) - set(build)):
         raise ConfigError(f"--judge {unknown[0]!r} is not one of {', '.join(build)}")
-    judges = [build[name]() for name in asked]
-    score: ScoreLogics | None = None
+    score = None
     if windows is not None and news is not None:
         forecaster = CompEvoForecaster.load(run, NewsPool.read(news))
         score = partial(forecaster.score_logics, windows=WindowSet.read(windows).split("val"))
     chosen = load_encoder(encoder or trained.news.encoder)
+    judges = [build[name]() for name in asked]
     summary = measure_lud(run, judges, chosen, pairs=pairs, score=score)
     if dataset:
         write_lud_rows(results, summary, dataset)
@@ -950,9 +936,8 @@ def _read_inputs(results: Path, runs: Sequence[Path], mode: str) -> "ReportInput
 paper = typer.Typer(
     no_args_is_help=True, help="Rivals, experiments, tables and pages of the paper."
 )
-for command in (
-    *(train, folds, predict, evaluate, benchmark, pair),
-    *(lud, trace, audit_news, table, report, params),
-):
+runs_and_scores = (train, folds, predict, evaluate, benchmark, pair)
+what_they_show = (lud, trace, audit_news, table, report, params)
+for command in runs_and_scores + what_they_show:
     paper.command(cls=arguments.DocumentedCommand)(command)
 paper.add_typer(experiments, name="experiment")

@@ -61,10 +61,7 @@ def demo(
 
 
 def describe_findings(layout: "Layout", dataset: str, issued: "IssuedForecast") -> list[str]:
-    """Return what agents look for, what was planted, and errors on all days and on event days.
-
-    Nothing if the sample world announces no events.
-    """
+    """Return what agents look for, what was planted, and errors; nothing without planted events."""
     from compevo_core.agents.logics import find_topics
     from compevo_core.evaluation.scopes import ALL_DAYS, EVENT_DAYS
     from compevo_core.paper.report.inputs import read_inputs

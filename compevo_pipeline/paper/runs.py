@@ -94,8 +94,8 @@ def run_experiment(
     """Train what has to be trained, score, pair and write; return the file, its rows and the tests.
 
     ``train`` runs trainings to their end; it is called once, or never if nothing is trained.
-    ConfigError if every change is the full method itself under these settings; DataError if windows
-    are not built, or a finished run is needed and missing.
+    ConfigError if every change is the full method itself under these settings, or a finished run
+    has another system; DataError if windows are not built, or a finished run is needed and missing.
     """
     layout = deployment.layout
     windows = read_windows(layout, plan.dataset)
@@ -107,9 +107,16 @@ def run_experiment(
         pool = None if news is None else NewsPool.read(news)
     else:
         runs = list(plan.runs) or [find_current_run(layout, plan.dataset)]
-        pairs = list(zip(runs, read_seeds(runs), strict=True))
+        configs = read_seeds(runs)
+        if (system := configs[0].population.system) != plan.experiment.system:
+            raise ConfigError(
+                f"{runs[0]} is a run of {system}, and {plan.experiment.name} changes runs of "
+                f"{plan.experiment.system}: name finished ones with --run"
+            )
         pool = read_news(deployment, find_encoder(runs[0]), windows.views(), log=log)
-        trials = list_trials_of_runs(plan.changes, pairs, windows, pool)
+        trials = list_trials_of_runs(
+            plan.changes, list(zip(runs, configs, strict=True)), windows, pool
+        )
 
     # Scored only after all are trained: if a change fails, no partial table is left.
     return score_experiment(
@@ -157,10 +164,9 @@ def run_specialists_on(
     log: logging.Logger,
     results: Path | None = None,
 ) -> Path:
-    """Run the worlds of the experiment on specialists, one plan each; return the file of rows.
+    """Run the worlds of the experiment on specialists; return the file of rows.
 
-    Rows are written after every world. Arms that have rows with the same settings are left out, so
-    a stopped experiment resumes where it was.
+    Rows are written after every world; arms with rows of the same settings are left out.
     """
     from compevo_core.paper.control import leave_out_scored
 
@@ -215,8 +221,7 @@ def run_context_on(
 ) -> tuple[Path, pl.DataFrame]:
     """Forecast the tasks of Context-is-Key in the deployment's archive, and write the rows.
 
-    Answers are kept, so that a stopped run resumes where it was. ConfigError without an archive;
-    SourceAbsent if it does not hold the tasks.
+    Kept answers are not asked again. ConfigError or SourceAbsent without an archive of the tasks.
     """
     archive = deployment.settings.archive
     if archive is None:
@@ -382,10 +387,10 @@ class BenchmarkData:
             )
             inputs = replace(inputs, training=plan)
         scores = method_table.score_seed(
-            method, inputs, seed, self.scopes, commit=read_commit(), on_fitted=on_fitted
+            method, inputs, self.scopes, commit=read_commit(), on_fitted=on_fitted
         )
 
-        folder = self.layout.forecasts / self._label
+        folder = self.layout.forecasts / self.rows.stem
         write_forecasts(
             folder / f"{_name_run(method, inputs)}.parquet",
             list(zip(self.scopes, scores.forecasts, strict=True)),
@@ -402,7 +407,7 @@ class BenchmarkData:
                     run,
                     config,
                     # The name of the set: two sets of the paper are cut from one data set.
-                    dataset=self._label.removeprefix("benchmark-"),
+                    dataset=self.rows.stem.removeprefix("benchmark-"),
                     method=method.name,
                     budget=inputs.budget.name,
                 )
@@ -413,12 +418,8 @@ class BenchmarkData:
         """Return the run folder of a method's training; None for a method that leaves none."""
         if method.configure is None or not method.leaves_run:
             return None
-        label = f"{self._label}-{_name_run(method, inputs)}"
+        label = f"{self.rows.stem}-{_name_run(method, inputs)}"
         return self.layout.run(make_run_name(label, method.configure(inputs), self.windows))
-
-    @property
-    def _label(self) -> str:
-        return self.rows.stem
 
 
 def cut_paper_windows(deployment: Deployment, name: str, results: Path) -> WindowSet:
@@ -464,10 +465,7 @@ def _name_run(method: method_table.Method, inputs: method_table.FitInputs) -> st
 
 
 def replace_rows(path: Path, rows: pl.DataFrame) -> None:
-    """Replace the rows of the same method, seed, subset and budget.
-
-    The order in the file does not depend on the order of the writers.
-    """
+    """Replace rows of the same method, seed, subset and budget; no writer changes the order."""
     replace_own_rows(
         path,
         rows,

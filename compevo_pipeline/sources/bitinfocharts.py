@@ -2,15 +2,13 @@
 
 What belongs here: the 18 variables with their units, the two formats, what each mode reads, which
 pages to ask for and what to do when the site's protection answers. What does not: HTTP and its pace
-(``common.http``, ``common.hosts``), the rule that nothing before 2014 is used
-(``compevo_core.data.cutting``).
+(``common.http``, ``common.hosts``), from when on data is used (``compevo_core.data.cutting``).
 
 Pages are at ``https://bitinfocharts.com/comparison/{metric}-btc.html``. Each has an inline array of
 the full history, ``[[new Date("2009/01/03"),null],...]``; it is read by a regular expression, never
 evaluated. The zone of a day is unstated; UTC is assumed. One page is asked for every ten seconds,
 each at most once a day. The protection is never circumvented: when it answers, no further page is
-asked for, and pages that a person saved in a browser, into ``bitcoin/`` of the archive folder, take
-the place of the missing ones.
+asked for, and pages that a person saved, into ``bitcoin/`` of the archive folder, take their place.
 """
 
 import functools
@@ -184,7 +182,21 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     """
     blocked: SourceBlocked | None = None
     try:
-        yield from _fetch_pages(live)
+        for slug in METRICS:
+            name = f"{slug}-btc.html"
+            url, entry = f"{PAGES}/{name}", live.ledger.get(SOURCE, name)
+            stored_at = entry.stored_at if entry else None
+            # A page is a megabyte and its newest whole day changes once a day.
+            if stored_at and stored_at.astimezone(UTC).date() == live.now.date():
+                continue
+
+            request = FileRequest(url=url, source=SOURCE, name=name, html_expected=True)
+            for raw in live.fetch(request):
+                if not _POINT_START.search(raw.content.decode("utf-8", errors="replace")):
+                    message = f"{url}: a page without chart data (bot protection or a log-in)"
+                    live.ledger.reject(SOURCE, name, message)
+                    raise SourceBlocked(message)
+                yield raw
     except SourceBlocked as error:
         blocked = error
 
@@ -192,25 +204,3 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     yield from saved
     if blocked is not None and not saved:
         raise SourceBlocked(f"{blocked}; {_REMEDY}") from blocked
-
-
-def _fetch_pages(live: LiveContext) -> Iterator[RawFile]:
-    """Fetch the pages that were not fetched today, until the protection answers."""
-    for slug in METRICS:
-        name = f"{slug}-btc.html"
-        url, entry = f"{PAGES}/{name}", live.ledger.get(SOURCE, name)
-        stored_at = entry.stored_at if entry else None
-        # A page is a megabyte and its newest whole day changes once a day.
-        if stored_at and stored_at.astimezone(UTC).date() == live.now.date():
-            continue
-
-        request = FileRequest(url=url, source=SOURCE, name=name, html_expected=True)
-        raw = live.client.fetch(request)
-        if raw is None:
-            continue
-
-        if not _POINT_START.search(raw.content.decode("utf-8", errors="replace")):
-            message = f"{url}: a page without chart data (bot protection or a log-in)"
-            live.ledger.reject(SOURCE, name, message)
-            raise SourceBlocked(message)
-        yield raw

@@ -34,16 +34,12 @@ RBA = "rba_f11"
 _WHEEL = "ecb_wheel"
 _N2F = "n2f_exchange"
 
-CURRENCIES = ("AUD", "GBP", "CAD", "CHF", "CNY", "JPY", "NZD", "SGD")
-"""The benchmark panel's currencies, in its column order."""
-
+CURRENCIES = ("AUD", "GBP", "CAD", "CHF", "CNY", "JPY", "NZD", "SGD")  # in the panel's order
 ECB_BULK_URL = "https://www.ecb.europa.eu/stats/eurofxref/eurofxref-hist.zip"
 ECB_BULK_MEMBER = "eurofxref-hist.csv"
 RBA_URL = "https://www.rba.gov.au/statistics/tables/csv/f11.1-data.csv"
 RBA_FILE = "f11.1-data.csv"
-INTERPOLATED_DECIMALS = 7
-"""A quoted rate has at most five decimals; interpolated ones were written with seven to nine."""
-
+INTERPOLATED_DECIMALS = 7  # a quoted rate has at most five; interpolated ones have seven to nine
 _RBA_LAST_DESCRIPTION = "Series ID"
 _RBA_TITLE = "A$1="
 _RBA_QUOTED = tuple(code for code in CURRENCIES if code != "AUD")
@@ -56,9 +52,8 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
     """Yield the exchange-rate files of a mode.
 
     ``sample`` gives the wheel's real ECB rates (their label starts with ``archive:``, for they are
-    not synthetic), ``archive`` the same, the AUD/USD benchmark, and the central banks' files that
-    were put into ``exchange_rate/`` by hand. SourceAbsent if the wheel or the benchmark file is
-    missing.
+    not synthetic), ``archive`` the same, the AUD/USD benchmark, and the central banks' files in
+    ``exchange_rate/``. SourceAbsent if the wheel or the benchmark file is missing.
     """
     # Real rates are at hand without a network, so sample mode needs no synthetic ones.
     yield read_wheel_file()
@@ -106,9 +101,7 @@ def read_wheel_file() -> RawFile:
 _ALL_DAYS = FileRequest(
     url=ECB_BULK_URL, source=ECB_BULK, name="eurofxref-hist.zip", is_versioned=False
 )
-fetch_ecb = functools.partial(LiveContext.fetch, request=_ALL_DAYS)
-"""Fetches the ECB's file of all days since 1999 (0.7 MB), if it has changed."""
-
+fetch_ecb = functools.partial(LiveContext.fetch, request=_ALL_DAYS)  # 0.7 MB, if it has changed
 fetch_rba = functools.partial(
     LiveContext.fetch, request=FileRequest(url=RBA_URL, source=RBA, name=RBA_FILE)
 )
@@ -237,8 +230,7 @@ def _build_published_rates(
 ) -> pl.DataFrame:
     """Build ``<prefix>/<currency>`` from ``Date`` and units per ``base``, one row per day.
 
-    A currency starts on its first published day and ends on its last; a day without a rate between
-    them is a ``missing`` row.
+    A currency lasts from its first published day to its last; days between them may be ``missing``.
     """
     usd_per_base = pl.col("USD")
     there = [code for code in CURRENCIES if code in table.columns and code != base]

@@ -1,8 +1,7 @@
 """Which source feeds which data set, and which frames its files become.
 
 What belongs here: the feeds of the built-in data sets and of a declared one. What does not: reading
-and parsing (the source modules), storing (``work.ingest``), all else about a data set
-(``sources.registry``).
+and parsing, storing (``work.ingest``), all else about a data set (``sources.registry``).
 
 A feed's files may become several frames: a day of operational demand holds actuals (series) and
 AEMO's day-ahead forecast (published). A user's own files are the same in every mode.
@@ -44,8 +43,7 @@ Parsed = pl.DataFrame | tuple[pl.DataFrame, Mapping[str, int]]
 
 Parser = Callable[[Sequence[RawFile]], Parsed]  # turns a feed's files into one frame
 MOST_BYTES = 1 << 30  # of a user's own file, which is held in memory
-FILE_MODES = frozenset({Mode.SAMPLE, Mode.ARCHIVE})
-"""Modes of a publisher's files; live mode asks the publisher instead."""
+FILE_MODES = frozenset({Mode.SAMPLE, Mode.ARCHIVE})  # of a publisher's files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +57,10 @@ class Feed:
     modes: frozenset[Mode] = FILE_MODES  # the modes in which it has files
     # Yields what is new at the publisher; None where no endpoint is connected.
     fetch_live: Callable[[LiveContext], Iterator[RawFile]] | None = None
-    # Whether its frames replace everything that is stored: a user's own file is the whole of what
-    # it holds, so a row that was removed from it is gone.
-    replaces: bool = False
+    replaces: bool = False  # whether its frames are all there is, as a user's own file
     is_whole: bool = False  # whether a backfill asks for its whole span at once, not month by month
-    # Whether windows can do without it: where it fails, the others are stored all the same.
-    is_optional: bool = False
-    # Whether live news of it is left out where a near-identical headline is stored.
-    folds_titles: bool = False
+    is_optional: bool = False  # whether others are stored where it fails, as windows do without it
+    folds_titles: bool = False  # whether live news with a near-identical headline is left out
     labels: tuple[str, ...] = ()  # starts of the labels of its raw files, by mode and product
     # Returns what a kept file holds; the file itself unless given.
     unpack: Callable[[RawFile], Sequence[RawFile]] = lambda raw: [raw]
@@ -91,7 +85,7 @@ def default_feeds(
 ) -> dict[str, tuple[Feed, ...]]:
     """Return every source of this project, by data set.
 
-    ``news_queries`` says which live news is kept, in place of the packaged file; of traffic
+    ``news_queries`` chooses the live news, in place of the packaged file; of traffic
     ``pems_stations`` are kept, all unless given.
     """
     parse_traffic = functools.partial(pems.parse, stations=pems_stations)
@@ -217,15 +211,31 @@ def make_own_feeds(declaration: Declaration, folder: Path, family: str = "") -> 
         parse_news = functools.partial(frames.parse_articles, declaration=declaration)
         feeds.append(make_feed("-news", news.articles, FrameKind.ARTICLES, parse_news))
     if news.gdelt:
-        feeds.append(_make_gdelt_query_feed(publisher, declaration))
+        lookback = DAY * news.lookback_days
+
+        def parse_found(raws: Sequence[RawFile]) -> Parsed:
+            frame, counts = gdelt.parse_all(raws)
+            losses = {name: counts[name] for name in LOSSES}
+            return frames.claim_articles(frame, declaration), losses
+
+        feeds.append(
+            Feed(
+                name=f"{publisher}-gdelt",
+                parsers={FrameKind.ARTICLES: parse_found},
+                modes=frozenset(),
+                fetch_live=lambda live: gdelt_live.fetch_query(
+                    live, news.gdelt, lookback, source=publisher
+                ),
+                labels=(f"live:{publisher}/",),
+            )
+        )
     return tuple(feeds)
 
 
 def read_own_file(path: Path, publisher: str, clock: Clock) -> RawFile:
     """Read a user's own file; its rows are labelled as a file's in every mode.
 
-    SourceAbsent if there is no such file, or it cannot be read; SourceRejected if it is a pipe or a
-    device, or larger than ``MOST_BYTES``.
+    SourceAbsent if it cannot be read; SourceRejected if it is no file or above ``MOST_BYTES``.
     """
     try:
         facts = path.stat()
@@ -247,25 +257,6 @@ def read_own_file(path: Path, publisher: str, clock: Clock) -> RawFile:
         url=path.resolve().as_uri(),
         fetched_at=clock(),
         mode=Mode.ARCHIVE,
-    )
-
-
-def _make_gdelt_query_feed(publisher: str, declaration: Declaration) -> Feed:
-    def fetch_live(live: LiveContext) -> Iterator[RawFile]:
-        lookback = DAY * declaration.news.lookback_days
-        yield from gdelt_live.fetch_query(live, declaration.news.gdelt, lookback, source=publisher)
-
-    def parse(raws: Sequence[RawFile]) -> Parsed:
-        frame, counts = gdelt.parse_all(raws)
-        losses = {name: counts[name] for name in LOSSES}
-        return frames.claim_articles(frame, declaration), losses
-
-    return Feed(
-        name=f"{publisher}-gdelt",
-        parsers={FrameKind.ARTICLES: parse},
-        modes=frozenset(),
-        fetch_live=fetch_live,
-        labels=(f"live:{publisher}/",),
     )
 
 

@@ -6,9 +6,8 @@ the validation prompts, whose targets are in the train split; windows (``compevo
 
 A prompt's paragraph holds the *observed* weather of the predicted day: reading it into a forecast
 is leakage. Windows use only the numbers, region and date; the weather is not read. News has local
-Sydney time. An item without a usable timestamp, or whose timestamp is not on the day it was
-collected for, counts as available only from the end of that day. ``rationality`` is the model's
-comment, not news; the body names it as such.
+Sydney time. An item without a timestamp on the day that it was collected for counts as available
+only from the end of that day. ``rationality`` is the model's comment; the body names it as such.
 """
 
 import functools
@@ -38,9 +37,7 @@ TEST_LABEL = f"archive:{SOURCE}/AULF_test_data"  # start of the label of the pro
 
 NEWS_HEADER = ("time", "news", "region", "rationality", "date")
 ZONE = ZoneInfo("Australia/Sydney")
-DOMAIN = "n2f"
-"""Represents the unnamed publishers; an item's address is ``n2f:`` and a hash of time and text."""
-
+DOMAIN = "n2f"  # of unnamed publishers; an item's address is `n2f:` and a hash of time and text
 STATES = ("NSW", "QLD", "SA", "TAS", "VIC")
 HISTORY = "The historical load data is: "
 _HASH_DIGITS = 24
@@ -94,11 +91,8 @@ def _read(
     return read_product(mode, archive, clock, source=source, folder=FOLDER, files=[pattern])
 
 
-read_prompts = functools.partial(_read, SOURCE, "AULF_test_data_*.json")
-"""Yields the file of the 100 test prompts."""
-
-read_news = functools.partial(_read, NEWS, "AU_load_merge_file_final_*.csv*")
-"""Yields the tables of news."""
+read_prompts = functools.partial(_read, SOURCE, "AULF_test_data_*.json")  # the 100 test prompts
+read_news = functools.partial(_read, NEWS, "AU_load_merge_file_final_*.csv*")  # tables of news
 
 
 def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:

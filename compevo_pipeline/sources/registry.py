@@ -2,8 +2,7 @@
 
 What belongs here: what the pipeline has to know of a data set, in one entry each, with the rules
 that its rows must follow (grid, units, bounds, gaps), and reading the folder of declarations. What
-does not: how windows are cut (``compevo_core.data``), parsing, checking the rules
-(``checks.expectations``), assets.
+does not: cutting windows (``compevo_core.data``), parsing, the checks (``checks.expectations``).
 
 A broken declaration affects nothing else: its error is kept, to be shown.
 """
@@ -57,11 +56,9 @@ class Rules:
     variables: Mapping[str, Variable]
     max_gap_share: float  # largest share of a series' grid without a value, holes not counted
     hole: timedelta  # a longer stretch without values was not collected, and is not a gap
-    # Prefixes of series that publish on business days; weekends and holidays are not gaps there.
-    weekdays_only: tuple[str, ...] = ()
+    weekdays_only: tuple[str, ...] = ()  # prefixes of series that publish on business days
     clock: timedelta = timedelta(0)  # UTC offset of the clock whose midnight is a step of the grid
-    # Clocks by which the people live whose days the series shows; empty: no clock that changes.
-    zones: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()  # clocks that its people live by; empty: none that changes
     # The same by name of what others forecast: the target, as published, and covariates by step.
     forecasts: Mapping[str, Variable] = field(default_factory=dict)
 
@@ -84,8 +81,7 @@ class RegisteredDataset:
     description: str  # one sentence for the UI
     rules: Rules  # what its rows must look like
     max_age: timedelta  # age of the newest value above which live mode warns
-    # Its own sources; empty for a built-in one, whose sources are in `feeds`.
-    feeds: tuple[Feed, ...] = ()
+    feeds: tuple[Feed, ...] = ()  # its own sources; a built-in data set has them in `feeds`
     reconciliation: str = WLS  # how its totals are made to add up
     declaration: Path | None = None  # the file of a user's own data set, else None
     family: str = ""  # the declaration that it is a block of, if that names several files
@@ -354,8 +350,7 @@ def make_dataset(declaration: Declaration, path: Path, family: str = "") -> Regi
 
 def check_own_name(name: str, path: Path) -> None:
     """Raise :class:`ConfigError` for a name that means something else already."""
-    # The feeds of an own data set would replace those of the same name; on and off are words of
-    # COMPEVO_SCHEDULES.
+    # Feeds of one name would replace each other; on and off are words of COMPEVO_SCHEDULES.
     if name in {*DATASETS, *default_feeds(), "on", "off"}:
         raise ConfigError(
             f"{path}: the name {name!r} is built in; choose another, such as my-{name}"

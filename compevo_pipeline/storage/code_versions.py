@@ -43,8 +43,7 @@ def read_commit(repository: Path = REPOSITORY) -> str:
 
     The code of a process does not change when the checkout moves on under it. A ``+`` follows it
     where tracked files differ from the commit: such a number cannot be reproduced from the hash.
-    Without git, or outside a checkout, it is what the settings say (an image is built with it),
-    else ``unknown``.
+    Without git, or outside a checkout, it is what the settings say, else ``unknown``.
     """
     head = _run_git(repository, "rev-parse", f"--short={_COMMIT_DIGITS}", "HEAD")
     if not head:
@@ -78,9 +77,8 @@ def code_version(*sources: str, data_release: str = "") -> str:
     It changes when a statement changes, and stays when a comment, a docstring or the layout of the
     code does: otherwise a corrected sentence would mark every trained model as outdated.
 
-    ``sources`` are modules, TOML files and folders of modules below the repository. Data of a
-    library with the release ``data_release``, such as public holidays, decide as well.
-    FileNotFoundError if a source does not exist.
+    ``sources`` are modules, TOML files and folders of modules below the repository, and must exist.
+    Data of a library with the release ``data_release``, such as public holidays, decide as well.
     """
     digest = hashlib.sha256(data_release.encode())
     modules: dict[str, list[Path]] = {}
@@ -183,8 +181,7 @@ def hash_parts(parts: Iterable[object]) -> str:
 class Receipts:
     """Receipts in a folder, one file a product, with a hash of all that it was made of.
 
-    One that is lost or damaged costs the work once more, and nothing else: the folder may be
-    removed at any time.
+    One that is lost or damaged only costs the work once more: the folder may be removed.
     """
 
     folder: Path

@@ -1,8 +1,7 @@
 """Embeddings of texts, in files that only grow: one folder an encoder.
 
 What belongs here: storing and finding vectors by the text they were made of. What does not: making
-them (``compevo_core.lm.encoder``), which texts are worth it
-(``compevo_pipeline.work.embedded_news``).
+them (``compevo_core.lm.encoder``), which texts are worth it (``work.embedded_news``).
 
 An embedding depends only on encoder and text, so the text is its key: an article whose title
 changes needs another one, and a headline that a hundred papers print needs one. A folder holds

@@ -43,9 +43,7 @@ _OF_STORAGE = (
 
 _HOLDER = re.compile(r"lock is held in (?P<program>\S.*) \(PID (?P<id>\d+)\)")
 
-MEMORY_LIMIT = "400MB"
-"""What a connection keeps in memory; sorts and joins that need more use temporary files."""
-
+MEMORY_LIMIT = "400MB"  # of a connection; larger sorts and joins use temporary files
 _OPTIONS: dict[str, str | bool | int | float | list[str]] = {
     # DuckDB would download an extension at the first statement that needs one.
     "autoinstall_known_extensions": False,
@@ -120,10 +118,7 @@ USING (title_key)
 QUALIFY row_number() OVER (PARTITION BY title_key ORDER BY available_at, article_id) = 1
 ORDER BY available_at, article_id
 """
-"""Of a syndicated title, the article of a publisher that was available first at all.
-
-Publishers are chosen as ``data.news.select_articles`` does.
-"""
+"""Of a title the first article of a publisher, chosen as ``data.news.select_articles`` does."""
 
 _COUNT_TITLES = """
 SELECT count(DISTINCT title_key) FROM news_articles
@@ -137,10 +132,7 @@ SELECT
     CAST(sum(md5_number_lower(concat_ws(' ', id_key, epoch_us(available_at)))) AS VARCHAR) AS digest
 FROM news_articles WHERE $publisher = '' OR publisher = $publisher GROUP BY ALL ORDER BY ALL
 """
-"""An article is replaced by a version that was available earlier, and by nothing else.
-
-A sum does not depend on the order of the rows, and takes no memory for them.
-"""
+"""A sum does not depend on the order of the rows, and takes no memory for them."""
 
 _COUNT_DAYS = """
 SELECT
@@ -200,8 +192,7 @@ class NewsStore:
         """Add articles; of a stored one the version that was available earlier stays.
 
         DataError if the frame breaks ``ARTICLE_SCHEMA`` or its rules, or the file is no database;
-        StorageError if the disk is full or failed; StoreBusy if the store was not free in time.
-        After either nothing is stored.
+        StorageError if the disk failed, StoreBusy if it was busy too long: nothing is stored then.
         """
         articles = validate_articles(frame).sort("available_at", "fetched_at", maintain_order=True)
         earliest = articles.unique("article_id", keep="first", maintain_order=True)

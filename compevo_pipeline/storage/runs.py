@@ -2,8 +2,7 @@
 
 What belongs here: naming a run by what decides it, the pointer to the newest finished one, the
 version of the code that an asset trained it by, and the rule of cleaning. What does not: the files
-that training writes into a run folder (``compevo_core.training.run_folder``), when cleaning runs
-(``defs.assets.report``, ``compevo clean``).
+in a run folder (``compevo_core.training.run_folder``), when cleaning runs (``defs.assets.report``).
 """
 
 import contextlib
@@ -27,12 +26,9 @@ from compevo_pipeline.config.settings import Layout
 
 KEPT_RUNS = 3  # finished runs of one name that stay
 UNFINISHED_AGE = timedelta(days=30)  # how long an unfinished run may rest before it is removed
-UNUSED_AGE = timedelta(days=30)
-"""How long a fitted baseline, or a state of daily use, stays without being used."""
+UNUSED_AGE = timedelta(days=30)  # how long fits and states of daily use stay without being used
 PART_AGE = timedelta(days=1)  # how old a part file is when whoever wrote it is certainly gone
-POPULATION_LABEL = "compevo"
-"""What the names of runs with a language model begin with, before the data set."""
-
+POPULATION_LABEL = "compevo"  # begins the names of runs with a language model
 _POINTERS = "current-*.json"
 _PARTS = (f".*{PART_SUFFIX}", ".part-*")
 _HASH_DIGITS = 8
@@ -42,8 +38,7 @@ def make_run_name(label: str, config: RunConfig, windows: WindowSet) -> str:
     """Return ``<label>-<hash of the configuration>-<hash of the data>``.
 
     The same training started twice finds its own checkpoints, and another one never overwrites it.
-    The data is what a training sees, train and validation windows: another day of test or inference
-    windows is not a reason to train again.
+    The data is what a training sees: other test or inference windows are no reason to train again.
     """
     digits = _HASH_DIGITS
     return f"{label}-{config.hash[:digits]}-{windows.training_hash[:digits]}"
@@ -134,14 +129,9 @@ def clean(
     """Remove old runs and leftovers; return them.
 
     The rule (decision 20-operations): nothing that is being written, and nothing that a result
-    needs, is removed. A finished run keeps its sealed model, records and scores, and no checkpoint:
-    it does not resume. Of the finished runs of one name (the part before the hashes), the newest
-    three stay, and every current one. An unfinished run goes when nothing was written to it for 30
-    days, a part file or part folder that a killed process left when it is a day old. A fitted
-    baseline goes 30 days after it was last used, like states of daily use of an earlier version of
-    the code: both can be made again.
-
-    With ``dry`` nothing is removed.
+    needs, is removed. A finished run keeps its sealed model, records and scores, and no checkpoint.
+    Of finished runs of one name (the part before the hashes), the newest stay, and every current
+    one. Unfinished runs, unused fits and part files go when they are old. With ``dry`` all stay.
     """
     removed = []
     removals = [
@@ -150,10 +140,28 @@ def clean(
         if any(fnmatchcase(path.name, pattern) for pattern in _PARTS)
         and now.timestamp() - status.st_mtime > PART_AGE.total_seconds()
     ]
-    removals += _find_in_runs(layout, now, keep)
+    runs = layout.run("any").parent
+    current = {_read_pointer(file) for file in runs.glob(_POINTERS)}
+    finished: dict[str, list[RunFolder]] = defaultdict(list)
+    for path in sorted(path for path in runs.glob("[!.]*") if path.is_dir()):
+        run = RunFolder(path)
+        if run.is_finished:
+            finished[path.name.rsplit("-", 2)[0]].append(run)
+        elif now.timestamp() - _last_written(path) > UNFINISHED_AGE.total_seconds():
+            removals.append((path, f"unfinished, and untouched for {UNFINISHED_AGE.days} days"))
+    for of_one_name in finished.values():
+        newest_first = sorted(of_one_name, key=lambda run: -run.metrics_file.stat().st_mtime)
+        for number, run in enumerate(newest_first):
+            if number >= keep and run.name not in current:
+                removals.append((run.path, f"{keep} finished runs of its name are newer"))
+                continue
+            folders = (run.checkpoints, run.best, run.refit)
+            removals += [
+                (each, "a finished run does not resume") for each in folders if each.is_dir()
+            ]
+
     fits = [path for path in layout.fits.glob("*/*") if path.is_dir()]
-    runs = layout.run("any").parent.glob("[!.]*")
-    states = [path for run in runs for path in RunFolder(run).daily.glob("*")]
+    states = [path for run in runs.glob("[!.]*") for path in RunFolder(run).daily.glob("*")]
     removals += [
         (path, f"unused for {UNUSED_AGE.days} days, and can be made again")
         for path in sorted((*fits, *states))
@@ -175,30 +183,6 @@ def clean(
                 path.unlink(missing_ok=True)
 
     return removed
-
-
-def _find_in_runs(layout: Layout, now: datetime, keep: int) -> Iterator[tuple[Path, str]]:
-    """Yield old runs, and what the others need no longer."""
-    runs = layout.run("any").parent
-    current = {_read_pointer(file) for file in runs.glob(_POINTERS)}
-    finished: dict[str, list[RunFolder]] = defaultdict(list)
-
-    for path in sorted(path for path in runs.glob("[!.]*") if path.is_dir()):
-        run = RunFolder(path)
-        if run.is_finished:
-            finished[path.name.rsplit("-", 2)[0]].append(run)
-        elif now.timestamp() - _last_written(path) > UNFINISHED_AGE.total_seconds():
-            yield path, f"unfinished, and untouched for {UNFINISHED_AGE.days} days"
-
-    for of_one_name in finished.values():
-        newest_first = sorted(of_one_name, key=lambda run: -run.metrics_file.stat().st_mtime)
-        for number, run in enumerate(newest_first):
-            if number >= keep and run.name not in current:
-                yield run.path, f"{keep} finished runs of its name are newer"
-                continue
-            for folder in (run.checkpoints, run.best, run.refit):
-                if folder.is_dir():
-                    yield folder, "a finished run does not resume"
 
 
 @contextlib.contextmanager

@@ -22,13 +22,9 @@ from compevo_core.data.schemas import UTC_US
 FEW = 3  # known rows of a series that one file may take away or change without a second fetch
 MOST_CHANGED = 0.5  # share of the known values in one file above which more than `FEW` changes wait
 FAR = 0.02  # relative difference from which on a change counts towards `MOST_CHANGED`
-CONFIRMED_AFTER = timedelta(hours=12)
-"""How much later a fetch must want the same: a file that is wrong is so for an evening."""
-
+CONFIRMED_AFTER = timedelta(hours=12)  # a file that is wrong is so for an evening
 KEY = ["series_id", "variable", "start_utc"]
-FILE = ["series_id", "source"]
-"""Columns by which the rows of one series from one file are judged together."""
-
+FILE = ["series_id", "source"]  # by which the rows of one series from one file are judged together
 CHANGE_SCHEMA: dict[str, pl.DataType] = {
     "series_id": pl.String(),
     "variable": pl.String(),
@@ -40,8 +36,7 @@ CHANGE_SCHEMA: dict[str, pl.DataType] = {
     "kind": pl.String(),
 }
 
-ACCEPTED_AT = datetime(1970, 1, 1, tzinfo=UTC)
-"""``fetched_at`` of what a person accepted: the next fetch confirms it, however soon."""
+ACCEPTED_AT = datetime(1970, 1, 1, tzinfo=UTC)  # of what a person accepted: any fetch confirms it
 
 
 class ChangeKind(StrEnum):
@@ -58,8 +53,6 @@ def list_changes(pairs: pl.DataFrame, kind: ChangeKind) -> pl.DataFrame:
     A row of ``pairs`` without a ``value_stored`` changes none.
     """
     rows = pairs.filter(pl.col("value_stored").is_not_null())
-    if rows.is_empty():
-        return empty_changes()
     record = rows.with_columns(before="value_stored", after="value", kind=pl.lit(kind.value))
     return record.select(pl.col(name).cast(dtype) for name, dtype in CHANGE_SCHEMA.items())
 
@@ -119,8 +112,6 @@ def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
 
     ``waiting`` are changes that earlier fetches wanted; each keeps the time at which it was first.
     """
-    if wanted.is_empty():
-        return empty_changes()
     pairs = _join_first(wanted, waiting)
     is_confirmed = pl.col("fetched_at") - pl.col("_first") >= CONFIRMED_AFTER
     unconfirmed = (~is_confirmed.fill_null(value=False)).sum().over(FILE)
@@ -129,8 +120,6 @@ def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
 
 def keep_first(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
     """Return changes as waiting ones, each with the time at which it was wanted first."""
-    if wanted.is_empty():
-        return empty_changes()
     at = pl.col("_first").fill_null(pl.col("fetched_at"))
     return (
         _join_first(wanted.select(list(CHANGE_SCHEMA)), waiting)

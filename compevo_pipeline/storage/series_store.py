@@ -5,8 +5,7 @@ gaps, windows, news (``storage.news_store``), raw files (``sources.common.raw_st
 
 A folder of a frame has Parquet files, the record of the values that changed in them, and a manifest
 that names each file by its hash: a reader sees all that a writer replaced or nothing of it, and a
-disk that loses a bit is found out, whose values would still look like values. Writers of one frame
-wait for each other.
+disk that loses a bit is found out. Writers of one frame wait for each other.
 
 Series: ``series/<dataset>/``, a file for each series, where a slash in its id is two underscores.
 Frames (covariates, published forecasts, benchmark records): ``<dataset>/<kind>/``, rows by step in
@@ -63,12 +62,8 @@ from compevo_pipeline.storage.series_changes import KEY as SERIES_KEY
 
 _LONGEST_NAME = 150  # bytes of a series in its file's name
 
-CONTENT = ("value", "unit", "flag")
-"""Columns that make a row another one; its source and time do not."""
-
-LACKING = (MISSING, INCOMPLETE, OUTSIDE, *FAULTY)
-"""Flags of rows whose file does not hold the value, or not all of its parts."""
-
+CONTENT = ("value", "unit", "flag")  # make a row another one; its source and time do not
+LACKING = (MISSING, INCOMPLETE, OUTSIDE, *FAULTY)  # flags of rows without a whole value
 KEYS: dict[FrameKind, tuple[str, ...]] = {
     FrameKind.COVARIATES: ("entity", "name", "valid_date", "available_at"),
     FrameKind.PUBLISHED: ("entity", "start_utc", "available_at", "quantile"),
@@ -78,9 +73,7 @@ KEYS: dict[FrameKind, tuple[str, ...]] = {
 """Columns that identify a row of a kind of frame."""
 
 _Found = TypeVar("_Found")  # what a reader makes of files
-Query = Callable[[pl.LazyFrame], pl.LazyFrame]
-"""A selection of stored rows; files and columns that it does not need are not read."""
-
+Query = Callable[[pl.LazyFrame], pl.LazyFrame]  # selects rows; what it does not need is not read
 _RECORD = "changes.parquet"  # of the changes of known values
 _DAMAGED = ".damaged"  # ending of a file that was set aside
 _WHOLE = "all.parquet"
@@ -99,15 +92,11 @@ class WriteReport:
     added: int = 0  # rows of a new key
     changed: int = 0  # rows that replaced a stored one
     unchanged: int = 0  # rows equal to the stored one
-    # Rows that lost to a row of the same key that was fetched later, given or stored.
-    superseded: int = 0
+    superseded: int = 0  # rows that lost to a row of their key that was fetched later
     nulls_kept_out: int = 0  # rows without a value where one is stored; the value stays
     removed: int = 0  # stored rows that a later version of their own file no longer has
-    # Stored rows that a later version of their own file lacks, and that stay, for the file brings
-    # nothing else or takes away too many, and may be cut.
-    absent: int = 0
-    # Rows given of files that change most of what they repeat; what is stored stays.
-    waiting: int = 0
+    absent: int = 0  # stored rows that stay though their own file lacks them: it may be cut
+    waiting: int = 0  # rows of files that change most of what they repeat; what is stored stays
     files_written: int = 0  # files that were replaced
 
 
@@ -220,21 +209,18 @@ class SeriesStore:
         """Upsert series rows by (series_id, variable, start_utc); the row fetched last wins.
 
         A row whose value, unit and flag are stored already leaves the stored row, with its source
-        and time, as it is; so the same input twice changes no byte. The whole frame is checked
-        before the first file is touched.
+        and time, as it is; so the same input twice changes no byte. The frame is checked first.
 
         A row that is merely missing never takes the place of a value: a day issued again without
         its values loses nothing, nor does a half-hour some of whose parts a cut file lacks. One
-        that is nulled for another reason (``nulled:...``) does. Of a file
-        that is given again, stored rows that it no longer has go, from its first row on and only
-        with a change that it brings.
+        nulled for another reason (``nulled:...``) does. Of a file that is given again, stored rows
+        that it no longer has go, from its first row on and only with a change that it brings.
 
         With ``replace`` the frame is the whole data set, and stored rows that it lacks go. Where it
         would change most of what it repeats, or take away most of what is stored, as a file in
         another unit or a cut one does, everything stays until a person accepts it; with ``accept``
         it is applied at once. DataError if the frame breaks ``SERIES_SCHEMA`` or its rules, or the
-        name of the data set cannot name a folder; StoreBusy if another run writes this data set for
-        too long.
+        name of the data set cannot name a folder; StoreBusy if another run writes it for too long.
         """
         folder = self._folder(dataset)
 
@@ -382,8 +368,7 @@ class SeriesStore:
         """Read all of the stored frame, or what a query selects; None if there is none.
 
         With ``is_verified`` each file is compared with its hash first, which reads it whole.
-        DataError if the folder is incomplete, or a file is not what was written; StorageError if a
-        file is torn.
+        DataError if the folder is incomplete or a file altered; StorageError if a file is torn.
         """
         return self._folder(dataset, kind).read(query, is_verified=is_verified)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from compevo_core.errors import SourceTransient
 from compevo_core.runtime import files
-from compevo_pipeline.config.settings import Settings, ensure_dagster_home
+from compevo_pipeline.config.settings import Settings, locate_dagster_home
 from compevo_pipeline.sources.common.ledger import Entry, EntryState
 
 LONGEST_TEXT = 600  # characters of an alert; longer ones are cut in the middle
@@ -41,9 +41,8 @@ class Alert:
 def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Logger) -> int:
     """Send the alerts that were not sent on this day, and what an earlier call could not send.
 
-    Return the number of new ones; ``day`` is on the market's clock. SourceTransient if no
-    destination takes an alert: the next call tries all of them again. If some take it, it tries the
-    others again, and the log names them.
+    Return the number of new ones; ``day`` is on the market's clock. The next call tries again where
+    none was taken; SourceTransient if no destination takes an alert.
     """
     folder, faults = settings.layout(settings.mode).alerts, list(alerts)
     try:
@@ -51,7 +50,7 @@ def tell(settings: Settings, alerts: Iterable[Alert], day: date, log: logging.Lo
     except (ConnectionError, TimeoutError):
         raise
     except OSError as error:
-        spare = ensure_dagster_home() / "alerts"
+        spare = locate_dagster_home() / "alerts"
         disk = Alert(fault="disk", text=f"{folder}: {files.describe_storage_error(error)}.")
         return _send_new(spare, settings, [disk, *faults], day, log)
 

@@ -1,13 +1,11 @@
 """Backing up a deployment while it runs, and restoring it.
 
 What belongs here: what is copied, how each kind of file is copied consistently, and checking a
-copy. What does not: making series again from raw files (``work.ingest``), databases of other
-servers (Dagster's storage in Postgres has ``pg_dump``).
+copy. What does not: making series again from raw files (``work.ingest``), Postgres (``pg_dump``).
 
 The ledger is copied first: data stored after it is asked for again, and stored only once. SQLite
 itself copies databases; folders are copied under the lock of their writers, and links as the files
-they lead to. A copy gets its name when it is complete, and its list of hashes is checked before
-anything is restored.
+they lead to. A copy gets its name when it is complete; its hashes are checked before a restore.
 """
 
 import contextlib

@@ -9,6 +9,7 @@ an article that came since, or in the demo all that the step's own windows name.
 Shapes: N titles, D embedding size.
 """
 
+import contextlib
 import json
 import logging
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,6 @@ import polars as pl
 
 from compevo_core.config.run import RunConfig
 from compevo_core.data.candidates import Span, find_news_spans, is_within, select_nameable
-from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
@@ -29,8 +29,7 @@ from compevo_core.training.run_folder import RunFolder, verify_manifest
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.work.deployment import Deployment
 
-TITLES_PER_BATCH = 512
-"""Titles embedded and stored between two progress lines; a run that is killed keeps them."""
+TITLES_PER_BATCH = 512  # embedded and stored together; a run that is killed keeps them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,15 @@ def embed_nameable(deployment: Deployment, encoder: str, *, log: logging.Logger)
     Articles are read month by month, so that memory does not grow with the archive.
     """
     specs = [declared.spec for declared in deployment.registry.whole.values()]  # blocks read none
-    spans = {spec.name: find_news_spans(spec, _find_values(deployment, spec)) for spec in specs}
+    spans = {}
+    for spec in specs:
+        values: Span | None = None
+        # The stamps of the first and the last stored value, if the split plan needs them.
+        if not spec.spans:
+            with contextlib.suppress(DataError):  # a training embeds what its windows name
+                stamps = deployment.series_store().read(spec.name)["start_utc"]
+                values = stamps.min(), stamps.max()  # type: ignore[assignment]  # of instants
+        spans[spec.name] = find_news_spans(spec, values)
     store = deployment.news_store()
     embeddings = deployment.embedding_store(encoder)
 
@@ -155,14 +162,3 @@ def embed_titles(embeddings: EmbeddingStore, titles: Sequence[str], log: logging
             vectors = encoder.encode(batch)
         embeddings.append(batch, vectors)
     return len(missing)
-
-
-def _find_values(deployment: Deployment, spec: DatasetSpec) -> Span | None:
-    """Return the stamps of the first and the last stored value, if the split plan needs them."""
-    if spec.spans:
-        return None
-    try:
-        stamps = deployment.series_store().read(spec.name)["start_utc"]
-    except DataError:
-        return None  # not materialized yet; a training embeds what its windows name
-    return stamps.min(), stamps.max()  # type: ignore[return-value]  # of a column of instants

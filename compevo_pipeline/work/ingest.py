@@ -33,9 +33,7 @@ log = logging.getLogger(__name__)
 
 Span = tuple[datetime | None, datetime | None]  # start and end of a backfill in live mode
 WHAT_IS_NEW: Span = (None, None)  # what a daily refresh fetches, instead of a backfill's span
-DATA_VERSION_TAG = "dagster/data_version"
-"""Tag with the version in an event that no asset returned; Dagster reads it by this name."""
-
+DATA_VERSION_TAG = "dagster/data_version"  # by which Dagster reads the version in an event
 _VERSION_DIGITS = 32
 _SHOWN_LOST = 5
 _INGEST_CODE = (
@@ -46,11 +44,8 @@ _INGEST_CODE = (
     "compevo_pipeline/work/row_rules.py",
 )
 
-MAX_BATCH_BYTES = 256 * 2**20
-"""Bytes of fetched files that are parsed and stored together; a backfill resumes after them."""
-
-MIN_READABLE_SHARE = 0.5
-"""Share of the files of a batch that must be readable: with fewer, the format has changed."""
+MAX_BATCH_BYTES = 256 * 2**20  # of files that are stored together; a backfill resumes after them
+MIN_READABLE_SHARE = 0.5  # of the files of a batch: with fewer, the format has changed
 
 
 def ingest_feed(
@@ -64,8 +59,7 @@ def ingest_feed(
 ) -> dict[str, int]:
     """Parse the files of a feed, keep their bytes and store the frames; return counts by name.
 
-    If the data set ``is_whole`` since it was last read, files on disk that were parsed then are not
-    parsed again.
+    If the data set ``is_whole`` since it was last read, files on disk are not parsed again.
     """
     if deployment.data_mode is not Mode.LIVE or feed.fetch_live is None:
         ingest = _Ingest(deployment, feed, dataset, deployment.clock())
@@ -87,13 +81,21 @@ def _ingest_arriving(
     ingest: "_Ingest", ledger: Ledger, arriving: Iterator[RawFile], log: logging.Logger
 ) -> dict[str, int]:
     """Store what a publisher sends, batch by batch; batches before a failure are stored, too."""
+    feed, dataset = ingest.feed, ingest.dataset
     counts = Counter(files=0)
     is_last = False
     failure: SourceError | None = None
     while not is_last and failure is None:
         batch: list[RawFile] = []
+        size = 0
         try:
-            is_last = _fill_batch(batch, arriving)
+            for raw_file in arriving:
+                batch.append(raw_file)
+                size += len(raw_file.content)
+                if size >= MAX_BATCH_BYTES:
+                    break
+            else:
+                is_last = True
         except SourceError as error:
             is_last, failure = True, error
 
@@ -102,7 +104,7 @@ def _ingest_arriving(
             # The next run fetches them again.
             for raw_file, fault in read.rejected:
                 ledger.reject(*name_entry(raw_file), f"{type(fault).__name__}: {fault}")
-                log.warning("%s is left out: %s", ingest.feed.name, fault)
+                log.warning("%s is left out: %s", feed.name, fault)
             if read.error is not None and not read.files:
                 raise read.error
 
@@ -111,41 +113,22 @@ def _ingest_arriving(
                 failure = read.error
             counts.update(ingest.store(read))
             counts["rejected"] += len(read.rejected)
-            _reject_waiting(ingest, ledger, read.files, log)
+            # The next run also fetches the files with waiting changes of known values again.
+            if FrameKind.SERIES in feed.parsers:
+                waiting = ingest.deployment.series_store().read_waiting(dataset)
+                by_source = waiting.partition_by("source", as_dict=True)
+                for raw_file in read.files:
+                    if (raw_file.label,) in by_source:
+                        note = describe_waiting(by_source[raw_file.label,], dataset)
+                        ledger.reject(*name_entry(raw_file), note)
+                        log.warning("%s: %s: %s", feed.name, raw_file.name, note)
         # The last file may have more members than this batch holds.
         ledger.confirm(keep_last=not is_last)
 
-    note_rows(ingest.deployment, ingest.dataset)
+    note_rows(ingest.deployment, dataset)
     if failure is not None:
         raise failure
     return counts
-
-
-def _fill_batch(batch: list[RawFile], arriving: Iterator[RawFile]) -> bool:
-    """Add files to a batch until it is full; return whether none is left."""
-    size = 0
-    for raw_file in arriving:
-        batch.append(raw_file)
-        size += len(raw_file.content)
-        if size >= MAX_BATCH_BYTES:
-            return False
-    return True
-
-
-def _reject_waiting(
-    ingest: "_Ingest", ledger: Ledger, files: Sequence[RawFile], log: logging.Logger
-) -> None:
-    """Let the next run fetch the files with waiting changes of known values again."""
-    feed, dataset = ingest.feed, ingest.dataset
-    if FrameKind.SERIES not in feed.parsers:
-        return
-    waiting = ingest.deployment.series_store().read_waiting(dataset)
-    by_source = waiting.partition_by("source", as_dict=True)
-    for raw_file in files:
-        if (raw_file.label,) in by_source:
-            note = describe_waiting(by_source[raw_file.label,], dataset)
-            ledger.reject(*name_entry(raw_file), note)
-            log.warning("%s: %s: %s", feed.name, raw_file.name, note)
 
 
 def _ingest_files(ingest: "_Ingest", files: Sequence[RawFile], *, is_whole: bool) -> dict[str, int]:
@@ -201,8 +184,7 @@ def ingest_dataset(
 
     A feed that the archive lacks is left out with a warning, and so is an optional one that fails.
     In live mode all feeds are read before the failure of another one is raised. ConfigError if
-    there is no such data set; SourceError if a feed fails that is not left out, or none
-    brings series or articles.
+    there is no such data set; SourceError if another feed fails, or none brings series or articles.
     """
     if feeds is None:
         table = deployment.feeds()

@@ -51,10 +51,8 @@ MOST_SPREADS = 4.0
 """Mean distance, in spreads of the newest week, at which a forecast is not sealed.
 
 Of operational demand from May 2025 to April 2026 no day was further than 2.0 from the nearer one of
-yesterday and last week, and none of AEMO's forecasts further than 1.9; no day was further than 2.7
-from AEMO's forecast. In megawatts times -1 the nearest region is 2.7 away and Tasmania 15, divided
-by 1,000 they are 1.4 and 6.9: so one file in a wrong unit stops the day (decision
-15-issued-forecasts).
+yesterday and last week, or 2.7 from AEMO's forecast. With a wrong sign the regions are 2.7 to 15
+away, divided by 1,000 they are 1.4 to 6.9: one file in a wrong unit stops the day.
 """
 LEAST_SPREAD = 0.05  # A spread is at least this part of the level: a steady series may move, too
 LEAST_NEWS_CHANGE = 0.005  # share of the mean that news may move without a note
@@ -71,8 +69,7 @@ OLD_STATE = (
     "{dataset} learns them again with this version"
 )
 
-NEWS_LIMIT = timedelta(hours=72)
-"""Age of the newest article with which a forecast is made, unless a run sets another."""
+NEWS_LIMIT = timedelta(hours=72)  # age of the newest article, unless a run sets another
 
 
 class MissingInputError(DataError):
@@ -347,9 +344,7 @@ class DayForecast:
     forecast: issued.IssuedForecast
     folder: Path  # where it is stored
     is_new: bool  # whether it was issued just now
-    # What a reader should know: old news, or that the stored data or the current model have changed
-    # since it was made.
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader should know, such as old news or changed data
 
 
 def forecast_day(
@@ -508,7 +503,18 @@ def _issue(
     learnt = replace(stored, series=rows)
     inputs = check_inputs(learnt, origin, rule)
     if inputs.missing or inputs.newest is None:
-        raise _explain_missing(spec, origin, rows, inputs.missing)
+        # A declared file that ends with a day of its own clock may end before our day begins.
+        gap, because = origin.origin_utc - build.find_common_end(spec, rows), ""
+        if is_own and spec.align_to_market_day and timedelta(0) < gap < DAY / 2:
+            because = (
+                f"; {gap / timedelta(hours=1):g} h before it is missing, as "
+                f"{DAY_BEGINS.format(origin=origin.origin_utc)}"
+            )
+        raise MissingInputError(
+            f"{spec.name} cannot be forecast for {origin.day} as known until "
+            f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(inputs.missing)}): read the newest "
+            f"values, name another day, or take out of the table what has ended{because}"
+        )
 
     # Errors that have become known since validation: the levels of the priors move on with them.
     forecaster, news, notes, _ = _load_daily(
@@ -572,25 +578,6 @@ def _issue(
         notes += tuple(describe_outside(points, {e: band for e, band in bands.items() if band}))
     # The record that is kept: if two runs issue at once, the first one's.
     return DayForecast(forecast=issued.read_issued(folder), folder=folder, is_new=True, notes=notes)
-
-
-def _explain_missing(
-    spec: DatasetSpec, origin: Origin, series: pl.DataFrame, missing: Sequence[str]
-) -> MissingInputError:
-    """Return the error for a day that cannot be forecast: what is missing, and what to do."""
-    # A declared file that ends with a day of its own clock may end before our day begins.
-    gap, because = origin.origin_utc - build.find_common_end(spec, series), ""
-    is_own = spec.name not in DATASETS and spec.align_to_market_day
-    if is_own and timedelta(0) < gap < DAY / 2:
-        because = (
-            f"; {gap / timedelta(hours=1):g} h before it is missing, as "
-            f"{DAY_BEGINS.format(origin=origin.origin_utc)}"
-        )
-    return MissingInputError(
-        f"{spec.name} cannot be forecast for {origin.day} as known until "
-        f"{origin.until:%Y-%m-%d %H:%M} UTC ({'; '.join(missing)}): read the newest values, name "
-        f"another day, or take out of the table what has ended{because}"
-    )
 
 
 def _describe_unknown_ahead(views: Iterable[WindowView]) -> Iterator[str]:

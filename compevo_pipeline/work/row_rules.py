@@ -18,16 +18,10 @@ from compevo_core.errors import SchemaDrift
 from compevo_pipeline.sources.common.nem import OUTSIDE
 from compevo_pipeline.sources.registry import Rules, Variable
 
-LONGEST_REACH = timedelta(days=17)
-"""The longest published forecast, of the weather; later stamps are wrong."""
-
-MEASURED_REACH = timedelta(days=2)
-"""How far ahead a series may reach: it holds the publisher's forecast of the next day."""
-
+LONGEST_REACH = timedelta(days=17)  # of forecasts of the weather; later stamps are wrong
+MEASURED_REACH = timedelta(days=2)  # of a series, with its publisher's forecast of a day
 NEWS_REACH = timedelta(days=1)  # how far a publisher's clock may be ahead
-MOST_OUTSIDE = 0.02
-"""Share of a file's rows that may be out of bounds, and are nulled one by one."""
-
+MOST_OUTSIDE = 0.02  # share of a file's rows that may be out of bounds, and are nulled one by one
 FAR_PUBLISHED = 3.0
 """How many times the level of the days before a published forecast may have, up or down.
 
@@ -39,13 +33,10 @@ FAR_COVARIATE = 30.0
 _LEVEL_DAYS = 7
 LEVEL_REACH = timedelta(days=40)  # how far back values are read for it
 LEVEL_COLUMNS = ("entity", "name", "start_utc", "value")
-_SHOWN_COLUMNS = (
-    *("series_id", "entity", "name", "variable", "quantile"),
-    *("start_utc", "value", "unit", "recent"),
-)
+_NAMES = ("series_id", "entity", "name", "variable", "quantile")
+_SHOWN_COLUMNS = (*_NAMES, "start_utc", "value", "unit", "recent")
 
-FIRST_NEWS = datetime(1990, 1, 1, tzinfo=UTC)
-"""No page of the web is older; an earlier stamp comes from a clock that was not set."""
+FIRST_NEWS = datetime(1990, 1, 1, tzinfo=UTC)  # no page of the web is older
 
 
 def refuse_series(frame: pl.DataFrame, rules: Rules, now: datetime) -> None:
@@ -110,8 +101,7 @@ def quarantine_faults(
 ) -> tuple[pl.DataFrame, int]:
     """Return rows with the values of stuck and collapsed meters nulled, and their number.
 
-    ``earlier`` has the stored values of the days before, which show what is usual. A value that is
-    stored already stays.
+    ``earlier`` has the stored values of the days before, which show what is usual, and stay.
     """
     steady = [name for name, rule in rules.variables.items() if rule.is_steady]
     key = ["series_id", "variable", "start_utc"]

@@ -6,8 +6,7 @@ counts (``defs.assets.sources``, ``cli.data``), fetching and storing (``work.ing
 
 A slot of a series is a step of its grid for each of its series; if the publisher has only business
 days, weekends have none. A slot of news, of a published forecast and of a covariate by step is a
-day. Slots begin with the first that is stored, and end with the last, or today where live mode
-stores the source.
+day. Slots go from the first that is stored to the last, or today where live mode stores the source.
 """
 
 import contextlib
@@ -15,12 +14,11 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date, datetime, timedelta
-from typing import NamedTuple
+from datetime import date, datetime
 
 import polars as pl
 
-from compevo_core.data.steps import MONTH, shift
+from compevo_core.data.steps import DAY, MONTH, shift
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.runtime.usage import Steps
 from compevo_pipeline.sources.common.base import FrameKind, Mode
@@ -42,7 +40,6 @@ COVERAGE_SCHEMA: dict[str, pl.DataType] = {
 }
 NEWS = "news"
 FILES, VALUES, DAYS = "files", "values", "days"  # what slots are
-_DAY = timedelta(days=1)
 _SATURDAY = 6
 _TOLERATED_SHARE = 0.01  # of a month's slots may be missing if a month is called whole
 _HOLIDAYS = 3  # in a month, of publishers that publish only on business days
@@ -82,8 +79,7 @@ def measure_coverage(deployment: Deployment) -> pl.DataFrame:
 def find_stored_months(deployment: Deployment, dataset: str) -> dict[str, bool]:
     """Return the months of a data set, or of ``news``, and whether each is stored as a whole.
 
-    Only data from live sources counts. Gaps of publishers are tolerated: public holidays, and one
-    slot in a hundred.
+    Only data from live sources counts. Public holidays and one slot in a hundred may be missing.
     """
     today = deployment.clock().date()
     tolerated = pl.max_horizontal(
@@ -189,7 +185,7 @@ def _read_values(deployment: Deployment, declared: RegisteredDataset) -> pl.Data
     by_day = deployment.series_store().read(
         declared.name, lambda rows: rows.group_by(group, day).agg(counts)
     )
-    per_day = max(1, _DAY // declared.spec.step)
+    per_day = max(1, DAY // declared.spec.step)
     prefixes = [prefix.rstrip("/") for prefix in declared.rules.weekdays_only]
     return by_day.with_columns(
         expected=per_day * pl.col("series").max().over("group"),
@@ -224,14 +220,6 @@ def _sum_months(days: pl.DataFrame, today: date) -> pl.DataFrame:
     )
 
 
-class BackfillPart(NamedTuple):
-    """One feed and one part of the span; both bounds in UTC, the end not included."""
-
-    feed: Feed
-    since: datetime
-    until: datetime
-
-
 def backfill(
     deployment: Deployment,
     dataset: str,
@@ -246,8 +234,7 @@ def backfill(
 
     ``feeds`` are as ``choose_feeds`` gives them; without ``until`` the span ends now. ``counts`` is
     filled month by month, so that it is known what was stored before a failure. ConfigError if
-    the mode is not live or the span empty; SourceError if a feed failed: the months before it are
-    stored.
+    the mode is not live or the span empty; SourceError if a feed failed, after earlier months.
     """
     if deployment.data_mode is not Mode.LIVE:
         raise ConfigError(
@@ -287,15 +274,17 @@ def choose_feeds(feeds: FeedTable, dataset: str, names: Sequence[str] | None) ->
     return [connected[name] for name in names or connected]
 
 
-def list_parts(feeds: Sequence[Feed], since: datetime, until: datetime) -> list[BackfillPart]:
-    """Return the months of a span for each feed; one part for a feed with a single request."""
+def list_parts(
+    feeds: Sequence[Feed], since: datetime, until: datetime
+) -> list[tuple[Feed, datetime, datetime]]:
+    """Return start and end of each month of a span by feed; of the whole for a single request."""
     months, start = [], since
     while start < until:
         month = start.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         months.append((start, min(shift(month, 1, MONTH), until)))
         start = months[-1][1]
     return [
-        BackfillPart(feed, start, end)
+        (feed, start, end)
         for feed in feeds
         for start, end in ([(since, until)] if feed.is_whole and months else months)
     ]

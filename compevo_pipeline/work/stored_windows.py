@@ -34,8 +34,7 @@ def cut_windows(deployment: Deployment, dataset: str, news_cutoff: str = "origin
     """Build the windows of a data set from stored data.
 
     Stored windows of months before the first that changed are taken over. ConfigError if there is
-    no such data set, or another cutoff than "origin" and "horizon-end"; DataError if nothing of the
-    data set is stored, or it is too short.
+    no such data set or cutoff; DataError if nothing of it is stored, or it is too short.
     """
     if news_cutoff not in ("origin", "horizon-end"):
         raise ConfigError(

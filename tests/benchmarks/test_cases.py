@@ -3,7 +3,6 @@
 import pytest
 
 from benchmarks import cases, systems
-from benchmarks.cases import CASES
 from benchmarks.dense_sampling import sample_every_token
 from benchmarks.world import Case, World
 
@@ -20,7 +19,7 @@ READS = {
 
 def measure(name, agents, settings=()):
     case = Case(name=name, agents=agents, repeats=1, quick=True, settings=dict(settings))
-    return CASES[name][0](case)
+    return cases.CASES[name][0](case)
 
 
 @pytest.mark.parametrize("settings", [{}, READS])

@@ -17,7 +17,7 @@ from tests.support.rounds import start_state
 
 # All layers, news as text, equal agents; and the settings that change how forecasts are read.
 CUT = {"forecast.layers": 1, "forecast.prior": "blend", "news.form": "token"}
-CUT |= {"population.members": [{"window_share": 0.7}, {"prior": "gbm", "first_step": 24}]}
+CUT |= {"population.members": [{"window_share": 0.7}, {"prior": "gbm"}]}
 WAYS = {"whole": {}, "cut": CUT | {"run.gradient": "by-agent", "run.micro_batch_size": 1}}
 
 

@@ -25,7 +25,6 @@ from tests.pipeline.sources.gdelt.test_parse import answer, article
 from tests.pipeline.sources.pems.test_pems import line
 from tests.support import nemweb
 from tests.support.live import LOG, LiveHome
-from tests.support.nemweb import HALF_HOUR, JULY, price_file, usual
 from tests.support.sources import raw
 from tests.support.weather import make_run
 
@@ -90,15 +89,15 @@ PRICES = World(
     feed="aemo",
     source=PRICE,
     known=[
-        price_file(region, month)
+        nemweb.price_file(region, month)
         for region in ("NSW1", "QLD1", "TAS1")
-        for month in (date(2025, 7, 1), date(2026, 6, 1), JULY)
+        for month in (date(2025, 7, 1), date(2026, 6, 1), nemweb.JULY)
     ],
-    files={"NSW1": price_file(days=4), "TAS1": price_file("TAS1", days=4)},
+    files={"NSW1": nemweb.price_file(days=4), "TAS1": nemweb.price_file("TAS1", days=4)},
 )
 
 
-def histdemand_file(day, level=usual):
+def histdemand_file(day, level=nemweb.usual):
     records = [
         f'D,DEMAND,HISTORIC,1,{region},"{day:%Y/%m/%d} 00:00:00",{period},'
         f"{round(level(6 * period) * nemweb.SHARES.get(region, 1), 3)}"
@@ -125,12 +124,12 @@ REPORTS = World(
     feed="aemo-operational",
     source=OPERATIONAL,
     known=[
-        *(nemweb.actual(DAY + HALF_HOUR * (step + 1)) for step in range(40)),
+        *(nemweb.actual(DAY + nemweb.HALF_HOUR * (step + 1)) for step in range(40)),
         *(nemweb.forecast(DAY.replace(hour=hour)) for hour in (16, 17)),
         *(nemweb.rooftop(DAY.replace(hour=hour)) for hour in (16, 17)),
     ],
     files={
-        "actual": nemweb.actual(DAY + 41 * HALF_HOUR),
+        "actual": nemweb.actual(DAY + 41 * nemweb.HALF_HOUR),
         "forecast": nemweb.forecast(DAY.replace(hour=18)),
         "rooftop": nemweb.rooftop(DAY.replace(hour=16) + timedelta(days=1)),
     },

@@ -12,8 +12,15 @@ from tests.faults.works import WORKS
 
 MOMENTS = 20
 CASES = (
-    *("kill", "cut_power", "jump_clock", "limit_files", "at_once", "tear_wal"),
-    *("fill_disk", "read_only", "flip_bits"),
+    "kill",
+    "cut_power",
+    "jump_clock",
+    "limit_files",
+    "at_once",
+    "tear_wal",
+    "fill_disk",
+    "read_only",
+    "flip_bits",
 )
 """Cases of one store; only the committed table has the cases of all stores at once."""
 

@@ -75,8 +75,8 @@ HEAD: Changes = {
     "grpo.iterations": 2,
     "population.members": [
         {"prior": "blend", "window_share": 0.7},
-        {"prior": "calendar-ridge", "lookback_steps": 24, "entities": ["NSW1"]},
-        {"seed": 1, "first_step": 20, "last_step": 40},
+        {"prior": "calendar-ridge"},
+        {"seed": 1},
     ],
     "news.form": "token",
     "news.dropout": 0.3,

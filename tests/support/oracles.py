@@ -14,7 +14,6 @@ import torch
 
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.paper import networks
-from compevo_core.paper.networks import TIME_FEATURES, Network, NetworkInputs, forecast_scaled
 from tests.support.tiny_backbone import build_backbone
 
 RECORDED = Path(__file__).parents[1] / "core" / "paper" / "networks" / "oracle_forecasts.json"
@@ -29,7 +28,7 @@ class Case:
     """A network of a library's version, ours, and whether theirs normalises its own input."""
 
     source: str
-    make: Callable[[], Network]
+    make: Callable[[], networks.Network]
     normalises: bool = False
 
     def make_filled(self):
@@ -39,15 +38,15 @@ class Case:
 
     @torch.no_grad()
     def forecast(self, network, inputs):
-        return forecast_scaled(network, inputs) if self.normalises else network(inputs)
+        return networks.forecast_scaled(network, inputs) if self.normalises else network(inputs)
 
 
 def draw_inputs(n=3, seed=0):
     rng = np.random.default_rng(seed)
-    return NetworkInputs(
+    return networks.NetworkInputs(
         values_NL=_as_tensor(rng.normal(size=(n, DEFAULT_STEPS))),
-        past_NLM=_as_tensor(rng.random((n, DEFAULT_STEPS, TIME_FEATURES)) - 0.5),
-        future_NHM=_as_tensor(rng.random((n, DEFAULT_STEPS, TIME_FEATURES)) - 0.5),
+        past_NLM=_as_tensor(rng.random((n, DEFAULT_STEPS, networks.TIME_FEATURES)) - 0.5),
+        future_NHM=_as_tensor(rng.random((n, DEFAULT_STEPS, networks.TIME_FEATURES)) - 0.5),
     )
 
 

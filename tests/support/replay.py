@@ -21,7 +21,6 @@ import trustme
 
 from compevo_pipeline import errors as failures
 from compevo_pipeline.sources.common import hosts
-from compevo_pipeline.sources.common.hosts import Pacer
 from compevo_pipeline.sources.common.http import Client
 from compevo_pipeline.sources.common.ledger import Ledger
 from compevo_pipeline.sources.common.live import LiveContext
@@ -235,6 +234,6 @@ def open_live(home, *, now=None, since=None, until=None):
         clock=lambda: moment,
         ledger=ledger,
         raw=RawStore(home / "raw"),
-        pacer=Pacer(folder=home / "locks"),
+        pacer=hosts.Pacer(folder=home / "locks"),
     )
     return LiveContext(client=client, ledger=ledger, now=moment, since=since, until=until)

@@ -126,13 +126,7 @@ def audit_table(rows: Sequence[Row]) -> Table:
         verdict=judge_news(rows),
         wrap_columns=(4, 5, 6),
         highlighted=(0,),
-        notes=(
-            "MAE with own news minus MAE with the other news, and its 95 % interval (whole days "
-            "resampled): below zero own news is better. A window counts for every signal that it "
-            "has. Seen from: the smallest effect that a ridge on words sees, in standard "
-            f"deviations of errors. {MISSING}: no article of the other kind, too few days, or "
-            "none.",
-        ),
+        notes=(_NOTES["audit"],),
     )
 
 

@@ -112,10 +112,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Line:
-    """Points of one line, how it looks, and the lowest and highest value at each point, if any.
-
-    A point without a value (None) is left out; a NaN breaks the line.
-    """
+    """Points of a line, its look and, if any, a band; None is left out, a NaN breaks the line."""
 
     x: Sequence[Any]
     y: Sequence[float | None]
@@ -166,10 +163,7 @@ def plot_lines(
 
 
 def add_legend(axis: Axes, *, columns: int = 3) -> None:
-    """Add a legend below the axis, where it hides no line, if any line has a label.
-
-    It has at most ``columns`` columns, and fewer if the figure would cut the last one off.
-    """
+    """Add a legend below the axis, of as many columns as fit, if any line has a label."""
     handles, labels = axis.get_legend_handles_labels()
     figure = get_figure(axis)
     if not handles:
@@ -194,10 +188,7 @@ def get_figure(axis: Axes) -> Figure:
 
 
 def agent_style(agent: int) -> Style:
-    """Return the line style of an agent.
-
-    Colour and dash both differ, for print and for colour-blind readers.
-    """
+    """Return an agent's line style: colour and dash differ, for print and colour-blind readers."""
     dash = _AGENT_DASHES[agent % len(_AGENT_DASHES)]
     return {"color": agent_colour(agent), "linestyle": dash, "label": f"agent {agent}"}
 

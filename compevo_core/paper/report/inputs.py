@@ -27,7 +27,7 @@ from compevo_core.evaluation.metrics import QUANTILE_COLUMNS
 from compevo_core.evaluation.result_rows import CONFIGS_FOLDER, POOLED, RESULT_SCHEMA, read_typed
 from compevo_core.evaluation.scopes import TEST_SUBSETS, ForecastPanel
 from compevo_core.paper.changes import ABLATION, PREFIX, list_changes
-from compevo_core.paper.declared import BUDGETS, rank_budget, read_columns
+from compevo_core.paper.declared import BUDGETS, rank_budget, read_columns, read_declared
 from compevo_core.paper.run_traces import LOGIC_SCHEMA, TRACE_SCHEMA
 from compevo_core.report.tables import MISSING, Row, Table
 from compevo_core.report.tables import method_name as find_title
@@ -48,10 +48,6 @@ _COSTS = (
     "trainable_parameters",
 )
 _AVERAGED = _ERRORS + _COSTS + QUANTILE_COLUMNS
-# Parts of the population, which are scored with it: the plain mean of the agents, the prior that
-# validated best, each single agent.
-_PARTS = r"^compevo-(equal|prior|agent-\d+)$"
-_AGENTS = r"^compevo-agent-\d+$"
 # Sealed agents of a language model whose row does not name the round that validation chose.
 _LACKS_ROUND = pl.all_horizontal(
     pl.col("chosen_round").is_null(), pl.col("artifact_hash", "backbone").fill_null("").ne("")
@@ -59,49 +55,16 @@ _LACKS_ROUND = pl.all_horizontal(
 _THINNED = re.compile(r"-every-\d+$")
 PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")  # the paper's metrics
 
+#: Scored from the population's run, with single agents: those of another run are no rivals of it.
+PARTS = ("compevo-equal", "compevo-prior")
 #: The prefix of the names of single agents' rows, and the suffix of recalibrated baselines.
 AGENT = "compevo-agent-"
 ZERO_SHOT = "zero-shot-"
 RECALIBRATED = "-recalibrated"
-METHOD_NAMES = {
-    # Variants and controls, such as "Fixed logics"; some have other names below.
+METHOD_NAMES: Mapping[str, str] = {
+    # Variants and controls, such as "Fixed logics"; some have other names.
     **{name: name.replace("-", " ").capitalize() for name in list_changes("variant", "control")},
-    "compevo": "CompEvo",
-    "dlinear": "DLinear",
-    "itransformer": "iTransformer",
-    "film": "FiLM",
-    "pyraformer": "Pyraformer",
-    "fedformer": "FEDformer",
-    "gpt4ts": "GPT4TS",
-    "gpt4ts-no-lm": "GPT4TS without its language model",
-    "mixture-issued": "Preset `operational`, day by day",
-    "last-week": "Last week",
-    "train-look-up": "Look-up in train, the measure of the leak",
-    "news2forecast": "News2Forecast",
-    "gpt4mts": "GPT4MTS",
-    "gpt4mts-no-news": "GPT4MTS without news",
-    "ltp-llm": "LTP-LLM",
-    "sa": "SA, one agent",
-    "mael": "MAEL",
-    "mae-gpt": "MAE-GPT",
-    "mad-rl": "MAD-RL",
-    "as-published": "The paper's code",
-    "as-published-mended": "The paper's code, mended prompt",
-    "as-published-swapped": "The paper's code, news of another day",
-    "as-written": "CompEvo without a base model",
-    "as-written-plain": "CompEvo without a base model, its four parts off",
-    "as-written-swapped": "CompEvo without a base model, news of another day",
-    "members": "Ensemble of four regressions (no language model)",
-    "prior": "Own base model",
-    "compevo-equal": "CompEvo, equal weights",
-    "compevo-prior": "CompEvo's best base model",
-    "no-diversity": "No diversity term",
-    "no-pruning": "No pruning term",
-    "no-grpo": "No GRPO",
-    "swapped-news": "News of another day",
-    "one-agent-all-trials": "One agent, all trials",
-    "paper-method": "The paper's rewriting, few rounds",
-    "alike-agents": "Agents alike",
+    **read_declared("notes")["methods"],
 }
 
 
@@ -152,18 +115,13 @@ def read_result_file(path: Path) -> pl.DataFrame:
 
 def keep_latest(rows: pl.DataFrame) -> pl.DataFrame:
     """Keep the last written row of each identity; a row without a subset covers its split."""
-    is_whole_split = pl.col("subset").fill_null("") == ""
-    subset = pl.when(is_whole_split).then(pl.col("split")).otherwise(pl.col("subset"))
-    named = rows.with_columns(subset.alias("subset"))
+    named = rows.with_columns(pl.col("subset").replace("", None).fill_null(pl.col("split")))
     # Without an order, "last" could be any row, and the tables would differ from run to run.
     return named.unique(subset=list(IDENTITY), keep="last", maintain_order=True)
 
 
 def select_pooled(rows: pl.DataFrame, *, ablation: bool = False) -> pl.DataFrame:
-    """Select rows over all entities: the ablation's, or all without ablation, sweeps, short fits.
-
-    They are never shown together, because ablation variants train under a smaller budget.
-    """
+    """Select rows over all entities: the ablation's, or all but those, sweeps and short fits."""
     pooled = rows.filter(pl.col("entity") == POOLED)
     if ablation:
         return pooled.filter(pl.col("experiment") == ABLATION)
@@ -201,12 +159,12 @@ def select_methods(rows: pl.DataFrame, dataset: str, subset: str) -> pl.DataFram
 
 def drop_agents(rows: pl.DataFrame) -> pl.DataFrame:
     """Leave out the rows of single agents: a dozen of them would bury the methods."""
-    return rows.filter(~pl.col("method").str.contains(_AGENTS))
+    return rows.filter(~pl.col("method").str.starts_with(AGENT))
 
 
 def drop_parts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Leave out the rows of all parts of a population."""
-    return rows.filter(~pl.col("method").str.contains(_PARTS))
+    """Leave out the rows of all parts of a population: agents, their plain mean, the best prior."""
+    return drop_agents(rows).filter(~pl.col("method").is_in(PARTS))
 
 
 def list_scopes(rows: pl.DataFrame) -> list[tuple[str, str]]:
@@ -273,10 +231,7 @@ def share_budget(
 
 
 def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Row]:
-    """Return the averaged row of every method but single agents, least MAE first.
-
-    Each row has its MAE ``by_entity``, each series' mean over seeds.
-    """
+    """Return the averaged row, with MAE ``by_entity``, of methods but agents, least MAE first."""
     chosen = drop_agents(select_scope(rows, dataset, subset))
     scores = {}
     for (method,), part in chosen.group_by("method", maintain_order=True):
@@ -301,9 +256,8 @@ def average_over_seeds(rows: pl.DataFrame) -> pl.DataFrame:
     """
     # A configuration holds its seed, so that two seeds of one method have two hashes. Methods
     # without a configuration are grouped by their own hash.
-    has_settings = pl.col("seedless_hash").fill_null("") != ""
-    settings = pl.when(has_settings).then(pl.col("seedless_hash")).otherwise(pl.col("config_hash"))
-    rows = rows.with_columns(settings.alias("seedless_hash"))
+    settings = pl.coalesce(pl.col("seedless_hash").replace("", None), "config_hash")
+    rows = rows.with_columns(seedless_hash=settings)
     keys = [name for name in IDENTITY if name not in ("seed", "config_hash")] + ["seedless_hash"]
 
     return average_rows(rows, keys)
@@ -459,13 +413,12 @@ def list_columns(rows: Sequence[Any], cells: Mapping[str, Callable[[Any], str]])
     return [Column(title, [cell(row) for row in rows]) for title, cell in cells.items()]
 
 
-def describe_duration(seconds: float | None, *, missing: str = "") -> str:
-    """Format seconds as ``0.4 s``, ``12 s``, ``5 min`` or ``2.1 h``, for reports."""
+def describe_duration(seconds: float | None) -> str:
+    """Format seconds as ``0.4 s``, ``12 s``, ``5 min`` or ``2.1 h``; "n/a" if unknown."""
     if seconds is None or math.isnan(seconds):
-        return missing
+        return MISSING
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
@@ -623,10 +576,7 @@ class ReportInputs:
 def read_inputs(
     results: Path, run_folders: Sequence[Path], *, mode: str, generated_at: datetime
 ) -> ReportInputs:
-    """Read a folder of CSV files, as ``KINDS`` and result rows know them, and run folders.
-
-    DataError if a file is torn or of another version.
-    """
+    """Read a folder of CSV files, and run folders; DataError if a file is torn or outdated."""
     tables: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
     rows = [empty_rows()]
     traces = [pl.DataFrame(schema=TRACE_SCHEMA)]
@@ -669,10 +619,7 @@ def read_inputs(
 
 
 def read_run(path: Path) -> TrainingRun:
-    """Read one run folder, which may lack a summary, panels and LUD.
-
-    DataError if there are no rounds or no configuration, or a file is torn.
-    """
+    """Read a run folder; DataError if it lacks rounds or a configuration, or a file is torn."""
     folder = RunFolder(path)
     rounds = folder.read_rounds()
     # The summary is written after the rows: if it exists, so do they.
@@ -696,10 +643,7 @@ def _read_table(path: Path) -> list[dict[str, Any]]:
 
 
 def read_configs(results: Path) -> dict[str, Mapping[str, Any]]:
-    """Return the configurations of a results folder by the hash that rows carry.
-
-    DataError if a file is not a JSON object, ConfigError if it holds an unknown setting.
-    """
+    """Return configurations by the hash in rows; DataError or ConfigError for a wrong file."""
     return {
         path.stem: RunConfig.from_mapping(
             read_json(path, "restore the file or evaluate the run again")

@@ -29,13 +29,6 @@ from compevo_core.runtime.files import write_text
 
 #: What the short table shows: operational demand as known when AEMO issues its forecast.
 SHORT_SCOPE = ("electricity-operational", "operational-2026-200-known-1700")
-READING = (
-    "Pinball: mean loss of the quantiles at 0.1, 0.5 and 0.9. WQL: twice the pinball losses over "
-    "the sum of actual values, mean over nine levels from 0.05 to 0.95. A good band holds its "
-    "share of the actual values and is narrow."
-)
-"""What holds for every table of quantiles, printed once with them."""
-
 _COUNTED = ("Windows", "Points", "Masked", "Not in MAPE")
 NO_ROWS = "*No committed result rows yet.*"
 #: Only the page shows the moment of generation: documents must not change from day to day.
@@ -60,7 +53,7 @@ def format_results(inputs: ReportInputs, *, is_compact: bool = False) -> str:
 
     show = _format_compactly if is_compact else Table.to_titled_markdown
     # Each table is followed by its own summary: a reader must not have to search for the verdict.
-    parts: list[str] = [READING] if is_compact else []
+    parts: list[str] = [paper_tables.NOTES["quantiles"]] if is_compact else []
     for dataset, subset in list_scopes(select_pooled(inputs.rows)):
         parts.append(show(result_tables.headline_table(inputs.rows, dataset, subset)))
         # In one line: a table of single agents would bury the methods table.
@@ -124,10 +117,7 @@ def replace_between(text: str, content: str, start: str, end: str, *, document: 
 
 
 def update_document(text: str, inputs: ReportInputs, *, document: str) -> str:
-    """Write every generated block of a document again.
-
-    DataError if the document has no block, or a block without its end.
-    """
+    """Write every block of a document again; DataError if it has none, or one without its end."""
     # A document without any marker means a wrong path or a lost marker; it is never just unchanged.
     blocks = [block for block in BLOCKS if block.start in text]
     if not blocks:
@@ -141,10 +131,7 @@ def update_document(text: str, inputs: ReportInputs, *, document: str) -> str:
 
 
 def find_outdated(documents: Sequence[Path], results: Path) -> list[tuple[Path, str]]:
-    """Return (document, new text) for each document that does not agree with the result rows.
-
-    DataError if a document has no block, or a result file is torn.
-    """
+    """Return (document, new text) where they differ; DataError for a lost mark or torn rows."""
     inputs = read_inputs(results, [], mode="archive", generated_at=UNDATED)
 
     outdated = []

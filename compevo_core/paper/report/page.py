@@ -192,8 +192,8 @@ def _list_verdicts(inputs: ReportInputs) -> Iterator[Section]:
     if audits := evidence_tables.list_evidence("audit", inputs.audit):
         # The first sentence of each verdict, equal ones counted.
         first = Counter(table.verdict.partition(". ")[0].rstrip(".") for table in audits)
-        verdicts = "; ".join(f"{text} ({n})" if n > 1 else text for text, n in first.items())
-        yield _fold("news", "Does news help?", f"{verdicts}.", audits=audits)
+        verdicts = [f"{text} ({n})." if n > 1 else f"{text}." for text, n in first.items()]
+        yield _fold("news", "Does news help?", " ".join(verdicts), audits=audits)
 
 
 def _list_origins(inputs: ReportInputs, later: Sequence[Scope]) -> Iterator[Section]:

@@ -177,10 +177,7 @@ def win_rate(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float | N
 
 
 def skill_score(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float | None:
-    """Return one minus the geometric mean over tasks of a method's MAE over the naive MAE.
-
-    None if a task with the method lacks the naive forecast, or there is no such task.
-    """
+    """Return one minus the geometric mean of MAE over naive MAE by task; None if one is missing."""
     shared = [errors for errors in tasks.values() if method in errors]
     if not shared or any(not errors.get(NAIVE) for errors in shared):
         return None
@@ -193,8 +190,7 @@ def skill_score(method: str, tasks: Mapping[str, Mapping[str, float]]) -> float 
 def macro_reduction(pairs: Sequence[tuple[float, float] | None]) -> float | None:
     """Return the mean over data sets of the relative reduction of an error, a share (paper 5.2).
 
-    ``pairs`` are the errors of the method and of the rival by data set. If one is missing there is
-    no mean, since a mean over fewer data sets is another figure.
+    ``pairs`` are the errors of method and rival by data set; if one is missing there is no mean.
     """
     known = [pair for pair in pairs if pair is not None]
     if not known or len(known) < len(pairs):
@@ -210,10 +206,11 @@ class TableLine(NamedTuple):
     published: Mapping[str, Published]  # the published figures by metric
 
 
-def find_line(name: str, score: Row | None, label: str, dataset: str, subject: str) -> TableLine:
-    """Return a line with the figures that a table of the paper has for a subject."""
+def find_line(subject: str, score: Row | None, label: str, dataset: str) -> TableLine:
+    """Return the line of a subject, with the figures that a table of the paper has for it."""
     figures = {metric: find_published(label, dataset, subject, metric) for metric in PAPER_METRICS}
-    return TableLine(name, score, {key: figure for key, figure in figures.items() if figure})
+    known = {metric: figure for metric, figure in figures.items() if figure}
+    return TableLine(method_name(subject), score, known)
 
 
 def error_table(
@@ -223,10 +220,7 @@ def error_table(
     first: str = "Method",
     **layout: Any,  # noqa: ANN401
 ) -> Table:
-    """Return lines as a table: for each metric own mean and spread, then the published figure.
-
-    Columns of published figures are left out if no line has any.
-    """
+    """Return a table: own mean and spread of each metric, then published figures, if any exist."""
     scores = [line.score for line in lines]
     unit = common_unit(filter(None, scores))
     columns = [Column(first, [line.name for line in lines])]
@@ -373,7 +367,7 @@ def compare_methods(inputs: ReportInputs, label: str) -> Iterator[Table]:
         # The paper has one test set per data set: further ones of ours have none of its figures.
         shown, printed = (names, label) if windows.is_first else (present, "")
         yield error_table(
-            [find_line(method_name(m), scores.get(m), printed, windows.dataset, m) for m in shown],
+            [find_line(name, scores.get(name), printed, windows.dataset) for name in shown],
             f"{windows.name}: errors" + (" next to the paper's" if printed else ""),
             highlighted=[0],
             notes=_describe_errors(inputs, windows, shown, printed),
@@ -538,12 +532,7 @@ def build_macro_table(inputs: ReportInputs, label: str, rivals: Sequence[str]) -
         caption="Macro-averaged relative change of CompEvo's error",
         text_columns=(0, 7),
         wrap_columns=(5, 7),
-        notes=[
-            "CompEvo's error over the other's, minus one, then the mean of the four data sets, as "
-            f"in the paper: below zero CompEvo is better. {MISSING}: a data set has no row of both "
-            f"above the `{UNFITTED}` budget, which only shows that a method runs. Budgets and "
-            "seeds differ by data set; the range shows if a mean hides that CompEvo is worse."
-        ],
+        notes=[NOTES["macro"]],
     )
 
 
@@ -585,15 +574,13 @@ OTHER_WINDOWS = "The paper's figures belong to its own test windows, not to thes
 LEAST_SPAN = 0.02
 _WEIGHTS = ("lambda-pg", "lambda-div", "lambda-prune")
 SENSITIVITY = (*_WEIGHTS, "tau", "beta", "t-gen", "agents", "epochs", "instruction")
+PERTURBATION = ("news", "news-mael", "news-mae-gpt", "news-mad-rl")
 
 
 def build_backbones(inputs: ReportInputs) -> list[Table]:
     """Return the paper's backbones, and the layers of the packaged one."""
     printed = error_table(
-        [
-            find_line(name, None, BACKBONES, "electricity", name)
-            for name in list_subjects(BACKBONES)
-        ],
+        [find_line(name, None, BACKBONES, "electricity") for name in list_subjects(BACKBONES)],
         "Electricity: backbones of the paper",
         first="Backbone",
         notes=[NOTES["backbones"]],
@@ -643,7 +630,7 @@ def build_changes(
             # The paper has one test set per data set; its figures are shown with our closest set.
             printed = "" if place else label
             lines = {
-                name: find_line(method_name(name), scores.get(name), printed, dataset, name)
+                name: find_line(name, scores.get(name), printed, dataset)
                 for name in names
                 if not place or name in scores
             }
@@ -761,10 +748,7 @@ def fill_sweep(name: str, dataset: str, scores: Mapping[str, Row], axis: Axes) -
 
 
 def build_efficiency(inputs: ReportInputs) -> list[Table]:
-    """Return the costs of the agent systems by data set, as figures and as ratios to averaging.
-
-    The paper's data set comes first; others are shown if all systems have rows.
-    """
+    """Return the costs of the agent systems, and ratios, by data set; the paper's is first."""
     tables: list[Table] = []
     for dataset in DATASETS:
         costs = _measure_costs(inputs, dataset)
@@ -881,7 +865,7 @@ def build_leakage(inputs: ReportInputs) -> list[Table]:
     dataset, subset = "electricity-operational", "paper-2026"
     scores, _ = inputs.find_scores(dataset, subset)
     lines = [
-        find_line(method_name(name), scores.get(name), LEAKAGE, dataset, name)
+        find_line(name, scores.get(name), LEAKAGE, dataset)
         for name in [COMPEVO, *(name for name in scores if name != COMPEVO)]
     ]
     return [
@@ -1008,7 +992,10 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = 
         "Sensitivity",
         lambda inputs: [table for name in SENSITIVITY for table in build_sweep(inputs, name)],
     ),
-    "perturbation": ("Perturbed news", lambda inputs: build_sweep(inputs, "news")),
+    "perturbation": (
+        "Perturbed news",
+        lambda inputs: [table for name in PERTURBATION for table in build_sweep(inputs, name)],
+    ),
     "folds": ("Folds of train", lambda inputs: [build_fold_table(inputs.rows)]),
     "lud": ("Logic updates", build_lud),
 }

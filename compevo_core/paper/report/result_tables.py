@@ -35,6 +35,7 @@ from compevo_core.paper.report import figures
 from compevo_core.paper.report.inputs import (
     AGENT,
     NAIVE,
+    PARTS,
     RECALIBRATED,
     Column,
     ReportInputs,
@@ -83,7 +84,7 @@ _IDENTITY: dict[str, Callable[[Row], str]] = {
     "Artifact": lambda row: shorten_hash(row["artifact_hash"]),
     "Commit": lambda row: shorten_hash(row["commit"]),
     "Device": lambda row: row["device"] or "",
-    "Time": lambda row: describe_duration(row["seconds"], missing=MISSING),
+    "Time": lambda row: describe_duration(row["seconds"]),
     "Backbone": lambda row: row["backbone"] or "",
     "Knowledge until": lambda row: row["knowledge_cutoff"] or "",
     "News to choose": lambda row: format_percent(row["news_choice_share"]),
@@ -104,10 +105,8 @@ _PAIRED: dict[str, Callable[[Row], str]] = {
     "p, one-sided": lambda test: format_p(test, "p_value"),
 }
 
-_INTERVAL = (
-    "The interval is by blocks of days, and shows which is better. It leaves out the variation "
-    "between trainings, which one training cannot show; SD is the deviation between trainings of"
-)
+_NOTES = read_declared("notes")
+OF_PRIOR: Mapping[str, str] = _NOTES["prior"]
 _LAYOUT: dict[str, Any] = {"text_columns": (0, 1, 2), "wrap_columns": (5, 6)}
 
 
@@ -164,11 +163,10 @@ def variant_test_table(tests: Sequence[Row], dataset: str) -> Table | None:
         known,
         **_LAYOUT,
         caption=f"{scope_name(dataset, '')}: variants and controls against the full method",
-        notes=(
-            "Difference: the variant's error minus the full method's, by window, each the mean "
-            f"over the same seeds; below zero the variant erred less. {_INTERVAL} the full method.",
+        notes=[
+            _NOTES["paired"]["variants"],
             *([f"Unknown here: {join_items(unknown)}."] if unknown else []),
-        ),
+        ],
     )
 
 
@@ -179,13 +177,7 @@ def paired_table(tests: Sequence[Row]) -> Table:
         _PAIRED,
         **_LAYOUT,
         caption="Paired comparisons by window",
-        notes=(
-            "Difference: the first method's error minus the other's, mean over windows, in the "
-            f"unit of the series; below zero the first erred less. {_INTERVAL} the first method.",
-            "p: Wilcoxon's signed-rank test on means of blocks, two-sided, and the paper's "
-            f"one-sided test that the first method's error is smaller. {MISSING}: too few blocks, "
-            "or an unknown number, as the test was of single windows.",
-        ),
+        notes=(_NOTES["paired"]["methods"], _NOTES["paired"]["p"]),
     )
 
 
@@ -275,13 +267,23 @@ def list_variant_tables(inputs: ReportInputs, dataset: str) -> list[Table]:
 
 def _method_table(rows: pl.DataFrame, title: str) -> Table:
     records = rank_methods(rows)
+    notes = _describe_rows(records)
+    untrained = [
+        f"{method_name(row['method'])} ({row['untrained']} of {row['seeds']})"
+        for row in records
+        if row["untrained"]
+    ]
+    if untrained:
+        notes.append(f"Untrained, as validation chose round 0: {join_items(untrained)}.")
+    if older := _name_methods(row for row in records if row["lacks_round"]):
+        notes.append(f"Older rows, which do not name the chosen round: {join_items(older)}.")
     return _build_table(
         records,
         METRICS,
         list_columns(records, _COUNTS),
         title=title,
         wrap_columns=[len(METRICS) + len(_COUNTS)],
-        notes=[*_describe_rows(records), *_describe_rounds(records)],
+        notes=notes,
     )
 
 
@@ -358,10 +360,7 @@ def rank_methods(rows: pl.DataFrame) -> Sequence[Row]:
 
 
 def label_methods(records: Sequence[Row]) -> list[str]:
-    """Return display names, with budget and configuration if a method has several.
-
-    A budget below the full one is also named, because other methods had the full one.
-    """
+    """Return display names, with a short budget, or the configuration if a method has several."""
     names = [
         f"{method_name(row['method'])}, refit" if row["refit"] else method_name(row["method"])
         for row in records
@@ -424,21 +423,6 @@ def _describe_rows(records: Sequence[Row]) -> list[str]:
         text = f"{format_percent(share)} of the windows leave a choice of news"
         names = _name_methods(row for row in records if row["news_choice_share"] == share)
         notes.append(f"{text}: {join_items(names)}." if len(shares) > 1 else f"{text}.")
-    return notes
-
-
-def _describe_rounds(records: Sequence[Row]) -> list[str]:
-    """Return which methods have untrained agents, and for which this is unknown."""
-    notes = []
-    untrained = [
-        f"{method_name(row['method'])} ({row['untrained']} of {row['seeds']})"
-        for row in records
-        if row["untrained"]
-    ]
-    if untrained:
-        notes.append(f"Untrained, as validation chose round 0: {join_items(untrained)}.")
-    if older := _name_methods(row for row in records if row["lacks_round"]):
-        notes.append(f"Older rows, which do not name the chosen round: {join_items(older)}.")
     return notes
 
 
@@ -572,11 +556,9 @@ def show_panel(panel: ForecastPanel) -> figures.Picture:
 
 #: Relative difference of two MAE below which they count as equal: half of the last printed digit.
 TIE = 0.0005
-#: Scored from the population's run: those of another configuration are no rivals of this one.
-_PARTS = ("compevo-equal", "compevo-prior")
 #: The first rivals of CompEvo, in this order; networks and others follow by name.
 RIVALS = (
-    *_PARTS,
+    *PARTS,
     "prior",
     "persistence",
     "weekly",
@@ -591,8 +573,6 @@ RIVALS = (
     "mae-gpt",
     "mad-rl",
 )
-
-OF_PRIOR: Mapping[str, str] = read_declared("notes")["prior"]
 
 
 class Rival(NamedTuple):
@@ -625,10 +605,7 @@ class Rival(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """How CompEvo did: better, worse, unclear or equal; lower or higher if there is no test.
-
-        A difference may be chance if its interval includes zero or there were too few days.
-        """
+        """How CompEvo did: better, worse, equal or unclear; lower or higher if there is no test."""
         if abs(self.difference) < TIE:
             return "equal"
         if self.test is None:
@@ -658,7 +635,7 @@ class ResultSummary(NamedTuple):
     @property
     def best(self) -> Rival | None:
         """The method of least error that is no part of CompEvo; None if there is none."""
-        others = [rival for rival in self.rivals if rival.row["method"] not in _PARTS]
+        others = [rival for rival in self.rivals if rival.row["method"] not in PARTS]
         return min(others, key=lambda rival: float(rival.row["mae"]), default=None)
 
     @property
@@ -704,8 +681,8 @@ def find_rivals(inputs: ReportInputs, population: Row, records: Sequence[Row]) -
     rivals = {
         row["method"]: row
         for row in by_budget
-        if row["method"] not in (COMPEVO, *_PARTS)
-        or (row["method"] in _PARTS and row["seedless_hash"] == population["seedless_hash"])
+        if row["method"] not in (COMPEVO, *PARTS)
+        or (row["method"] in PARTS and row["seedless_hash"] == population["seedless_hash"])
     }
     # The run's own row of its prior shows where the agents started. Without it, the prior is scored
     # under its method's name, or as "prior" if it was scored separately.
@@ -744,7 +721,7 @@ def _summarize(population: Row, rivals: Sequence[Rival], *, prior: str) -> str:
         error += " (one training; the variation between trainings is unknown)"
 
     # Neither ties nor errors of the population's own parts count as wins.
-    others = [rival for rival in rivals if rival.row["method"] not in _PARTS]
+    others = [rival for rival in rivals if rival.row["method"] not in PARTS]
     beaten = sum(rival.is_beaten for rival in others)
     text = f"{error}; a lower error than {beaten} of {len(others)} other methods"
     # An error by itself does not show whether other days would have given the same order.
@@ -779,33 +756,25 @@ def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
     """Say in how many comparisons CompEvo was better or worse, also than its prior."""
     if not summaries:
         return "No scored forecast of CompEvo is among the rows."
+    text = ""
+    best = [(each.best, each.name) for each in summaries if each.best]
+    if wins := [(rival, name) for rival, name in best if rival.outcome == "better"]:
+        largest, name = max(wins, key=lambda win: int(win[0].row["n_windows"]))
+        text = (
+            f"CompEvo is better than the best other method in {len(wins)} of {len(summaries)} sets "
+            f"of windows; {name}: {largest.describe()}. "
+        )
     outcomes = Counter(rival.outcome for result in summaries for rival in result.rivals)
     better, worse, total = outcomes["better"], outcomes["worse"], outcomes.total()
-    text = (
-        f"{_tell_wins(summaries)}Of {total:,} comparisons CompEvo is better in {better:,} and "
-        f"worse in {worse:,}; {total - better - worse:,} are not decided"
+    text += (
+        f"Of {total:,} comparisons CompEvo is better in {better:,} and worse in {worse:,}; "
+        f"{total - better - worse:,} are not decided"
     )
     priors = [rival for result in summaries for rival in result.rivals if rival.is_prior]
     if not priors:
         return f"{text}."
     improved = sum(rival.outcome == "better" for rival in priors)
     return f"{text}. It improves on its own prior in {improved} of {len(priors)}."
-
-
-def _tell_wins(summaries: Sequence[ResultSummary]) -> str:
-    """Say where CompEvo beats the best other method, and by how much in the largest set.
-
-    Empty if it does so nowhere.
-    """
-    wins = [(each.best, each.name) for each in summaries if each.best]
-    wins = [(rival, name) for rival, name in wins if rival.outcome == "better"]
-    if not wins:
-        return ""
-    best, name = max(wins, key=lambda win: int(win[0].row["n_windows"]))
-    return (
-        f"CompEvo is better than the best other method in {len(wins)} of {len(summaries)} sets of "
-        f"windows; {name}: {best.describe()}. "
-    )
 
 
 def show_verdicts(summaries: Sequence[ResultSummary]) -> figures.Picture:
@@ -849,10 +818,7 @@ def _fill_verdicts(summary: ResultSummary, axis: Axes) -> None:
 
 
 def describe_errors(inputs: ReportInputs, dataset: str, subset: str) -> str:
-    """Say the error of CompEvo, of the best other method and of one agent in one scope.
-
-    Empty if CompEvo has no rows there.
-    """
+    """Say the error of CompEvo, of the best other method and of one agent; empty without rows."""
     result = next(summarize_scope(inputs, dataset, subset), None)
     if result is None or result.best is None:
         return ""
@@ -886,7 +852,7 @@ def name_leaders(tables: Sequence[Table]) -> str:
     leaders = Counter(table.rows[0][0] for table in tables if table.rows)
     if not leaders:
         return "Comparisons of methods by window."
-    own_name, parts = method_name(COMPEVO), set(map(method_name, _PARTS))
+    own_name, parts = method_name(COMPEVO), set(map(method_name, PARTS))
     own_count = sum(
         n for name, n in leaders.items() if name.startswith(own_name) and name not in parts
     )

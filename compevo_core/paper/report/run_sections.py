@@ -62,10 +62,7 @@ SETTINGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One section of the page: its id, its heading, and what a macro of a template shows.
-
-    It is folded behind the sentence ``finding``.
-    """
+    """One section of the page: a macro of a template and its view, folded behind a finding."""
 
     anchor: str
     title: str
@@ -76,10 +73,9 @@ class Section:
 
 
 def build_run_sections(runs: Sequence[TrainingRun], audit: Sequence[Row] = ()) -> list[Section]:
-    """Return each section of each run that has something to show.
+    """Return each section of each run that has something to show, with rows of news ``audit``.
 
-    ``audit`` has the rows of news audits. The name of a single run is left out; the run's index
-    keeps the anchors apart.
+    The name of a single run is left out.
     """
     sections = []
     for index, run in enumerate(runs):
@@ -211,7 +207,7 @@ def list_facts(run: TrainingRun) -> list[tuple[str, str]]:
     return [
         ("agents", str(run.agents)),
         ("rounds", ", ".join(rounds)),
-        ("training time", describe_duration(seconds, missing=MISSING)),
+        ("training time", describe_duration(seconds)),
         *((label, value) for label, value in settings if value),
     ]
 
@@ -385,9 +381,10 @@ def view_lud(run: TrainingRun) -> Mapping[str, Any]:
         "gains": _gain_table(scored) if scored else None,
         "correlations": join_items(
             [
-                f"{format_number(gains['pearson_r'])} by {name} "
-                f"(p {format_number(gains['pearson_p'])}, {gains['n_changed']} updates)"
-                for name, gains in ((judge["name"], judge["gains"]) for judge in scored)
+                f"{format_number(judge['gains']['pearson_r'])} by {judge['name']} "
+                f"(p {format_number(judge['gains']['pearson_p'])}, "
+                f"{judge['gains']['n_changed']} updates)"
+                for judge in scored
             ]
         ),
         "missing": MISSING,
@@ -471,10 +468,7 @@ def plot_losses(run: TrainingRun) -> list[figures.Plot]:
 def plot_values(
     run: TrainingRun, titles: Mapping[str, str], size: tuple[float, float] = figures.THIRD
 ) -> list[figures.Plot]:
-    """Plot values of the rounds, with a line for each agent if every agent has its own.
-
-    Values that are always zero are left out: agents without a language model take no policy step.
-    """
+    """Plot values of the rounds that are not all zero, a line for each agent that has its own."""
     return [
         _plot_value(run, key, title, size)
         for key, title in titles.items()
@@ -671,10 +665,7 @@ def topics_table(logics: pl.DataFrame) -> Table:
 
 
 def shift_table(traces: pl.DataFrame) -> Table | None:
-    """Return the mean distance of updates by epoch and method; None if no logic was rewritten.
-
-    A method without a row rewrites no logic.
-    """
+    """Return the mean distance of updates by epoch and method; None if no logic was rewritten."""
     known = traces.drop_nulls("logic_shift")
     if known.is_empty():
         return None
@@ -731,10 +722,7 @@ def make_curve(rows: pl.DataFrame, column: str, style: Mapping[str, Any]) -> fig
 
 
 def rank_news(rows: pl.DataFrame, last_rounds: int) -> list[float]:
-    """Return the unique news per round of a method's agents by rank, most first.
-
-    It is a mean over seeds, and over the last rounds of each run.
-    """
+    """Return agents' unique news by rank, a mean over seeds and the last rounds of each run."""
     known = rows.drop_nulls("unique_news")
     newest = known.filter(pl.col("round") > pl.col("round").max().over("seed") - last_rounds)
     ranked = (

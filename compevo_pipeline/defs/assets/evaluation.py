@@ -48,8 +48,7 @@ POPULATION_CODE = (
 )
 AUDIT_CODE = ("compevo_core/paper/news_audit.py", "compevo_core/paper/changes.py")
 
-NewsAudit = Callable[..., None]
-"""Measures what news adds to the forecasts of a run: ``paper.assets.audit_news``."""
+NewsAudit = Callable[..., None]  # what news adds to forecasts, as ``paper.assets.audit_news``
 
 
 class BaselineConfig(definition.LaunchConfig):

@@ -1,15 +1,13 @@
 """``forecast/next_day`` and ``forecast/scored``: days forecast in advance, and how good they were.
 
-What belongs here: one issued forecast for each target day, its scores, and how both are shown. What
-does not: how a day is forecast (``work.next_day``), scores (``compevo_core.evaluation``), alarms
-(``defs.asset_checks``).
+What belongs here: a forecast for each target day, its scores, and how both are shown. What does
+not: forecasting (``work.next_day``), scoring (``compevo_core``), alarms (``defs.asset_checks``).
 
 A partition is the day that the forecast begins with: 48 half-hours are that day, 48 days it and the
 47 after it; where windows begin several times a day, ``at`` names another time than midnight. Of a
-family of blocks the partitions are the blocks, and a launch names the day. A
-forecast that was issued is never changed; a day that is filled in later from the
-same data gives the same forecast. Scores have no partitions: every run scores all days that are
-over by then, and scores again where the truth was revised.
+family of blocks the partitions are the blocks, and a launch names the day. A forecast that was
+issued is never changed; a day that is filled in later from the same data gives the same forecast.
+Scores have no partitions: a run scores all days that are over, again where the truth was revised.
 """
 
 from collections.abc import Iterator
@@ -28,7 +26,6 @@ from compevo_core.forecast.issued import (
     EQUAL,
     METHOD,
     PUBLISHED,
-    IssuedForecast,
     list_issued,
     read_chain,
     read_issued,
@@ -171,6 +168,19 @@ def describe_forecast(workspace: Deployment, found: DayForecast) -> Result:
         .pivot("entity", index="method", values="value")
     )
     table = day_table(forecast)
+    # Members' weights, weights by series, and what agents go by: a table each.
+    weights = weight_table(ForecastDay(issued=forecast))
+    by_member: dict[str, Any] = {"weights": "one model: none"}
+    if weights is not None:
+        header, by_series = set(weights.header), set(weights.header) & set(forecast.entities)
+        parts = {
+            "weights": header - by_series - {_LOGIC},
+            "weights_by_series": by_series,
+            "goes_by": header & {_LOGIC},
+        }
+        by_member = {
+            name: metadata.render_columns(weights, part) for name, part in parts.items() if part
+        }
     # An evening's forecast and that of midnight are of one day, which is one partition.
     origin, issued = forecast.origin.astimezone(UTC), []
     for folder in list_issued(found.folder.parents[1], origin):
@@ -198,7 +208,7 @@ def describe_forecast(workspace: Deployment, found: DayForecast) -> Result:
         "known_until": show_moment("information_until"),
         "issued_at": show_moment("issued_at"),
         "notes": "; ".join(found.notes) or "none",
-        **_describe_weights(forecast),
+        **by_member,
         "by_series": metadata.render_table(means, rows=len(forecast.names) + 3),
         "of_this_day": metadata.render_table(pl.DataFrame(issued)),
         "newest_known": metadata.render_counts(
@@ -219,20 +229,6 @@ def describe_forecast(workspace: Deployment, found: DayForecast) -> Result:
     return dg.MaterializeResult(
         metadata=shown, data_version=dg.DataVersion(found.forecast.hash[:32])
     )
-
-
-def _describe_weights(forecast: IssuedForecast) -> dict[str, Any]:
-    """Return the members' weights, by series, and what agents go by; a table each."""
-    table = weight_table(ForecastDay(issued=forecast))
-    if table is None:
-        return {"weights": "one model: none"}
-    header, by_series = set(table.header), set(table.header) & set(forecast.entities)
-    parts = {
-        "weights": header - by_series - {_LOGIC},
-        "weights_by_series": by_series,
-        "goes_by": header & {_LOGIC},
-    }
-    return {name: metadata.render_columns(table, part) for name, part in parts.items() if part}
 
 
 SCORED_CODE = (

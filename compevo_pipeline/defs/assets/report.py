@@ -1,9 +1,8 @@
 """``report/site`` and ``report/cleaned``: the pages, and what a run removes at its end.
 
 What belongs here: when the pages are written, how the UI shows it, what was removed, and which of
-Dagster's own runs are. What does not: what the pages hold (``work.results``, and the page of
-experiments, whose writer is passed in), what of the deployment's folders may be removed
-(``storage.runs``).
+Dagster's own runs are. What does not: what the pages hold (``work.results``, and a writer that is
+passed in), what of the deployment's folders may be removed (``storage.runs``).
 """
 
 import shutil
@@ -68,8 +67,7 @@ def build_site_asset(
 
 
 _SHOWN = 50
-RUN_AGE = timedelta(days=90)
-"""How long Dagster's record of a run stays, with its events and its logs."""
+RUN_AGE = timedelta(days=90)  # how long Dagster's record of a run stays, with events and logs
 LEAST_FREE_GIB = 5.0  # free space on the disks of both homes, below which the check warns
 FREE_SPACE = "free_space"
 
@@ -86,8 +84,7 @@ def remove_old_runs(
     """Remove Dagster's records of runs that ended long ago; return them.
 
     A run that made the newest version of an asset stays, so that nothing looks as if it had never
-    been made. Of an asset by day, older days look so; what was made of them is not touched. With
-    ``dry`` they are listed and stay.
+    been made. Of an asset by day, older days look so. With ``dry`` they are listed and stay.
     """
     keys = instance.all_asset_keys()
     newest = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)}

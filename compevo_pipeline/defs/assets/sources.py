@@ -1,9 +1,8 @@
 """Series, articles, embeddings, how much of each month is stored, the job ``backfill``.
 
 What belongs here: which feeds a launch reads, storing what they give, showing it, declarations
-that cannot be read. What does
-not: parsing (``sources``), SQL and files (``storage``), storing and the months of a backfill
-(``work``), quality rules (``checks``).
+that cannot be read. What does not: parsing (``sources``), SQL and files (``storage``), storing and
+the months of a backfill (``work``), quality rules (``checks``).
 """
 
 import logging
@@ -51,8 +50,7 @@ from compevo_pipeline.work.source_coverage import (
     tabulate_files,
 )
 
-_UNREACHABLE = (SourceTransient, SourceAbsent, SourceRejected, SourceBlocked)
-"""Failures that another hour may end; a changed format is none of them."""
+_UNREACHABLE = (SourceTransient, SourceAbsent, SourceRejected, SourceBlocked)  # may end by itself
 
 
 class SpanConfig(definition.LaunchConfig):

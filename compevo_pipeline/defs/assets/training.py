@@ -3,16 +3,14 @@
 What belongs here: the library's settings as choices of a launch, the job that a launcher gets, and
 showing the run. What does not: the settings (``compevo_core.config.sections``), training
 (``compevo_core.training.trainer``), processes (``launchers``). Materializing again with the same
-configuration, data and code returns the finished run; after a crash, training resumes from the
-newest checkpoint.
+configuration, data and code returns the finished run; after a crash, training resumes.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
 
 from compevo_core.config.run import RunConfig, list_presets
 from compevo_core.config.sections import SettingsSection
@@ -37,8 +35,8 @@ from compevo_pipeline.work.stored_windows import read_windows
 def build_settings_model() -> type[definition.LaunchConfig]:
     """Return the library's settings by section, each of which a launch may leave out.
 
-    Types, bounds, choices and notes come from the library. A note also says which value holds where
-    the launch leaves the setting out: its default, and the presets that have another value.
+    Types, bounds, choices and notes come from the library. A note also names the value of a setting
+    that is left out: its default, and the presets that have another one.
     """
     presets = {name: RunConfig.preset(name) for name in list_presets()}
     sections: dict[str, Any] = {}
@@ -46,7 +44,25 @@ def build_settings_model() -> type[definition.LaunchConfig]:
         kind = info.annotation
         assert isinstance(kind, type) and issubclass(kind, SettingsSection)  # noqa: S101 - by construction
         values = {name: getattr(preset, section) for name, preset in presets.items()}
-        sections[section] = (_make_optional(kind, values), Field(default=None))
+        settings: dict[str, Any] = {}
+        for name, field in kind.model_fields.items():
+            # A preset holds what differs from the library, a launch what differs from the preset.
+            others = [
+                f"{preset} {_show(getattr(value, name))}"
+                for preset, value in values.items()
+                if getattr(value, name) != field.default
+            ]
+            by_preset = f"; presets: {', '.join(others)}" if others else ""
+            note = f"{field.description} (library: {_show(field.default)}{by_preset})"
+            # The default is never checked, and a value that was not given is never read.
+            settings[name] = (field.rebuild_annotation(), Field(default=None, description=note))
+        choice = create_model(
+            f"{kind.__name__}Choice",
+            __config__=ConfigDict(frozen=True, extra="forbid", strict=True),
+            __doc__=kind.__doc__,
+            **settings,
+        )
+        sections[section] = (choice, Field(default=None))
 
     return create_model(
         "Settings",
@@ -54,31 +70,6 @@ def build_settings_model() -> type[definition.LaunchConfig]:
         __cls_kwargs__=definition.NO_SOURCE,
         __doc__="Settings that differ from the preset's, by section.",
         **sections,
-    )
-
-
-def _make_optional(
-    kind: type[SettingsSection], values: Mapping[str, SettingsSection]
-) -> type[BaseModel]:
-    """Return a section of settings without defaults: the preset decides what is not given."""
-    settings: dict[str, Any] = {}
-    for name, field in kind.model_fields.items():
-        # A preset says what differs from the library, and a launch what differs from the preset.
-        others = [
-            f"{preset} {_show(getattr(value, name))}"
-            for preset, value in values.items()
-            if getattr(value, name) != field.default
-        ]
-        presets = f"; presets: {', '.join(others)}" if others else ""
-        note = f"{field.description} (library: {_show(field.default)}{presets})"
-        # The default is never checked, and a value that was not given is never read.
-        settings[name] = (field.rebuild_annotation(), Field(default=None, description=note))
-
-    return create_model(
-        f"{kind.__name__}Choice",
-        __config__=ConfigDict(frozen=True, extra="forbid", strict=True),
-        __doc__=kind.__doc__,
-        **settings,
     )
 
 

@@ -1,8 +1,7 @@
 """``windows/<dataset>``: inputs and targets, aligned with the news published before each origin.
 
 What belongs here: writing the windows that :mod:`compevo_pipeline.work.stored_windows` cuts, and
-showing them. What does not: how windows are cut (``compevo_core.data.cutting``), where splits are
-(``compevo_core.data.splits``).
+showing them. What does not: how windows are cut, and where splits are (``compevo_core.data``).
 """
 
 import dagster as dg

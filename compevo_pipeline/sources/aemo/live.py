@@ -39,9 +39,7 @@ _MMSDM_TABLES = "MMSDM_Historical_Data_SQLLoader/DATA"
 LISTINGS = "aemo_listings"
 WEEK = timedelta(days=7)
 LOOKBACK = 14 * names.DAY
-MANY_FILES = 100
-"""Missing half-hours above which the weekly archives are asked first: one holds 336."""
-
+MANY_FILES = 100  # missing half-hours from which weekly archives come first: one holds 336
 _REPORT_FOLDERS = {
     names.ACTUAL_REPORT: "Operational_Demand/ACTUAL_HH",
     names.FORECAST_REPORT: "Operational_Demand/FORECAST_HH",
@@ -101,8 +99,7 @@ def fetch_price_and_demand(live: LiveContext) -> Iterator[RawFile]:
 def fetch_operational(live: LiveContext) -> Iterator[RawFile]:
     """Yield the files of every report that the ledger does not have.
 
-    A report that fails is skipped with a warning, except the actuals: their failure is raised after
-    the other reports were fetched.
+    A report that fails is skipped with a warning; a failure of the actuals is raised at the end.
     """
     failure: SourceError | None = None
     for report in _REPORT_FOLDERS:
@@ -136,34 +133,29 @@ def _fetch_report(live: LiveContext, report: str) -> Iterator[RawFile]:
             break
         oldest = stamp
     if start < oldest or len(missing) > MANY_FILES:
+        # Weekly archives, and for a backfill MMSDM's months before the first of them.
         older_end = end if len(missing) > MANY_FILES else min(end, oldest)
-        yield from _fetch_older(live, report, start, older_end, tolerance)
+        try:
+            weeks = read_listing(live.client, _spell_folder("Archive", report), [report])
+        except (SourceAbsent, SchemaDrift) as error:
+            log.warning("%s has no archive: %s", report, error)
+            weeks = []
+
+        first = min((week.first for week in weeks), default=older_end)
+        if live.since is not None and start < first and report == names.ACTUAL_REPORT:
+            for month in _list_months(start, min(older_end, first)):
+                # A month appears in MMSDM weeks after its end: its absence is not a failure.
+                name = f"MMSDM_{month:%Y%m}"
+                folder = f"{MMSDM_ROOT}/{month:%Y}/MMSDM_{month:%Y_%m}/{_MMSDM_TABLES}/"
+                if live.ledger.is_due(OPERATIONAL, name, live.now):
+                    request = FileRequest(url=folder, source=OPERATIONAL, name=name, is_final=True)
+                    with tolerance.attempt(live, request):
+                        tables = read_listing(live.client, [folder], MMSDM_FILES)
+                        yield from _fetch_files(live, tables, tolerance)
+        weeks = [week for week in weeks if week.overlaps(start, older_end)]
+        yield from _fetch_files(live, weeks, tolerance)
     yield from _fetch_files(live, missing, tolerance)
     tolerance.raise_if_nothing_arrived()
-
-
-def _fetch_older(
-    live: LiveContext, report: str, start: datetime, end: datetime, tolerance: Tolerance
-) -> Iterator[RawFile]:
-    """Yield weekly archives, and for a backfill MMSDM's months before the first of them."""
-    try:
-        weeks = read_listing(live.client, _spell_folder("Archive", report), [report])
-    except (SourceAbsent, SchemaDrift) as error:
-        log.warning("%s has no archive: %s", report, error)
-        weeks = []
-
-    oldest = min((week.first for week in weeks), default=end)
-    if live.since is not None and start < oldest and report == names.ACTUAL_REPORT:
-        for month in _list_months(start, min(end, oldest)):
-            # A month appears in MMSDM weeks after its end: its absence is not a failure.
-            name = f"MMSDM_{month:%Y%m}"
-            folder = f"{MMSDM_ROOT}/{month:%Y}/MMSDM_{month:%Y_%m}/{_MMSDM_TABLES}/"
-            if live.ledger.is_due(OPERATIONAL, name, live.now):
-                request = FileRequest(url=folder, source=OPERATIONAL, name=name, is_final=True)
-                with tolerance.attempt(live, request):
-                    tables = read_listing(live.client, [folder], MMSDM_FILES)
-                    yield from _fetch_files(live, tables, tolerance)
-    yield from _fetch_files(live, [w for w in weeks if w.overlaps(start, end)], tolerance)
 
 
 def _fetch_files(

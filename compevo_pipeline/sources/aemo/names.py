@@ -1,7 +1,6 @@
 """What AEMO's file names say: the report, its region, and its time.
 
-What belongs here: the spellings of names and their stamps. What does not: listings (``live``),
-content (the parsers).
+What belongs here: spellings of names and their stamps. What does not: listings (``live``), content.
 
 A stamp is in NEM time. The first one of a report's name is the end of its interval, of a forecast
 the end of its first interval, of rooftop solar power the issue, of MMSDM the start of its month.
@@ -20,9 +19,7 @@ ACTUAL_REPORT = "PUBLIC_ACTUAL_OPERATIONAL_DEMAND_HH"
 FORECAST_REPORT = "PUBLIC_FORECAST_OPERATIONAL_DEMAND_HH"
 ROOFTOP_REPORT = "PUBLIC_ROOFTOP_PV_FORECAST"
 REPORTS = (ACTUAL_REPORT, FORECAST_REPORT, ROOFTOP_REPORT)
-MMSDM_ACTUAL = "DEMANDOPERATIONALACTUAL"
-"""MMSDM's monthly table of the actuals, which has the same records."""
-
+MMSDM_ACTUAL = "DEMANDOPERATIONALACTUAL"  # MMSDM's monthly table of the actuals
 DAY = timedelta(days=1)
 LONGEST_FORECAST = timedelta(days=10)  # AEMO's reach eight days
 LONGEST_DELAY = timedelta(hours=6)  # between a forecast's issue and the first stamp of its name

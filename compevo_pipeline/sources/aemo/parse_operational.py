@@ -1,8 +1,7 @@
 """Operational demand: actuals, AEMO's forecast in three quantiles, its forecast of rooftop solar.
 
-What belongs here: collected day files (one JSON a trading day) and NEMWeb's three reports, which a
-file's name distinguishes. What does not: the framing of a report (``parse_tables``), which files
-are read (``source``).
+What belongs here: collected day files (one JSON a trading day) and NEMWeb's three reports, by name.
+What does not: the framing of a report (``parse_tables``), which files are read (``source``).
 
 Operational demand is another measure than TOTALDEMAND and HISTDEMAND. POE10 is the level exceeded
 with a probability of 10 %, which is the 0.9 quantile. A day's forecast was public from its
@@ -49,9 +48,7 @@ _REPORT_QUANTILES = {f"OPERATIONAL_DEMAND_{field.upper()}": q for field, q in QU
 _ALL_QUANTILES = QUANTILES | _REPORT_QUANTILES
 _ROOFTOP_MEDIAN = "POWERPOE50"
 _KEY = ("REGIONID", "INTERVAL_DATETIME")
-_NO_DEMAND_MW = 1e9
-"""Above every demand there can be; a number of hundreds of digits fits no column."""
-
+_NO_DEMAND_MW = 1e9  # above every demand; a number of hundreds of digits fits no column
 _Values = Annotated[
     list[Annotated[Number, Field(gt=-_NO_DEMAND_MW, lt=_NO_DEMAND_MW)] | None],
     Field(min_length=nem.PERIODS_PER_DAY, max_length=nem.PERIODS_PER_DAY),
@@ -120,8 +117,7 @@ def _parse_actuals(raws: Sequence[RawFile]) -> pl.DataFrame:
     table = tables.to_stamp(table, raw.name, "LASTCHANGED", STAMP_FORMATS)
     table = convert_columns(table, raw, "INTERVAL_DATETIME", ["OPERATIONAL_DEMAND"], "REGIONID")
 
-    # Of a reissued interval the row changed last counts; of two changed in the same second the
-    # later line is the reissue.
+    # Of a reissued interval the row changed last counts; of two in one second the later line.
     table = table.sort("LASTCHANGED", tables.LINE)
     latest = table.unique((tables.FILE, *_KEY), keep="last", maintain_order=True)
     return build_region_series(latest, raw, "OPERATIONAL_DEMAND", *_KEY, "OPERATIONAL_DEMAND")

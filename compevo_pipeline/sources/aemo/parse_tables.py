@@ -135,8 +135,7 @@ def parse_mmsdm(raw: RawFile) -> pl.DataFrame:
     """Parse an MMSDM month into half-hourly ``AEMO/TOTALDEMAND/<region>``.
 
     ``DISPATCHREGIONSUM`` has 5-minute rows, ``TRADINGREGIONSUM`` half-hours. Dispatch rows come
-    twice where AEMO intervened (INTERVENTION 0 and 1): the physical run, 1, counts. A half-hour
-    without its six parts is nulled and flagged.
+    twice where AEMO intervened (INTERVENTION 0 and 1): the physical run, 1, counts.
     """
     # AEMO writes the table's name in the file name, in capitals or not.
     is_dispatch = "DISPATCHREGIONSUM" in raw.name.upper()
@@ -213,8 +212,7 @@ def read_report(
     """Read the one table of a report as text, with the line number of each row.
 
     ``table`` is the second and third cell of the ``I`` record, such as ``("DEMAND", "HISTORIC")``,
-    which must name ``columns``. With ``check_count`` the footer must count the lines that there
-    are.
+    which must name ``columns``. With ``check_count`` the footer must count the lines.
     """
     lines = read_text(raw.content, raw.name).rstrip("\n").split("\n")
     if not lines[0].startswith("C,"):

@@ -62,15 +62,13 @@ PRODUCTS = {
 }
 """In order of precedence: AEMO's own monthly file wins over MMSDM, and that over a collection."""
 
-_FIRST_SAMPLE_DAY = "2026-02-16.json"
-"""The sample's days of operational demand before this one belong only to its own data set."""
+_FIRST_SAMPLE_DAY = "2026-02-16.json"  # earlier days belong only to operational demand
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
     """Yield the files of all products in a mode; the sample mode skips products that it lacks.
 
-    SourceAbsent if an archive has none of the products; a single missing one is skipped with a
-    warning.
+    SourceAbsent if an archive has none of the products; a single missing one only warns.
     """
     absent: list[SourceAbsent] = []
     for product in PRODUCTS:
@@ -110,8 +108,7 @@ def parse_all(raws: Sequence[RawFile], *, tolerate_gaps: bool = False) -> pl.Dat
     """Parse many files into one valid series frame with one row per interval.
 
     Where two files have an interval, a value wins over none, then the product earlier in
-    :data:`PRODUCTS`, then the file whose name sorts last; so the result does not depend on the
-    order of ``raws``.
+    :data:`PRODUCTS`, then the file whose name sorts last, in whichever order ``raws`` come.
     """
     if not raws:
         return pl.DataFrame(schema=SERIES_SCHEMA)

@@ -3,8 +3,7 @@
 What belongs here: the record that every news parser makes, the frame of such records, and the
 counts of what was left out or repaired. What does not: any publisher's format, storage, embedding.
 
-An empty answer is not "no news": it is a failure in disguise, so it is an error of its own and is
-counted.
+An empty answer is not "no news": it is a failure in disguise, so it is an error and is counted.
 """
 
 from collections.abc import Sequence

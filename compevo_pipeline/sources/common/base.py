@@ -1,12 +1,10 @@
 """The contracts that every source shares: modes, raw files with their provenance, kinds of frames.
 
 What belongs here: :class:`RawFile` and how the archive and sample modes make one. What does not:
-unpacking and decoding (``common.decode``), any publisher's format, network calls
-(``common.http``), storage.
+unpacking and decoding (``common.decode``), any publisher's format, requests (``common.http``).
 
 The sample's files are invented: ``python -m tools.sample_world`` in the repository writes their
-archive, and the parsers of the publishers' files read them. It depends on no clock: two runs store
-equal rows.
+archive, and the parsers of the publishers' files read them. Two runs store equal rows.
 """
 
 import csv
@@ -25,9 +23,7 @@ from compevo_pipeline.sources.common.decode import Member, read_members, read_un
 SAMPLE_ARCHIVE = Path(__file__).parents[1] / "sample_archive.zip"
 """Invented files, in a folder for each product, named like the ``source`` of its files."""
 
-SAMPLE_FETCHED_AT = datetime(2026, 1, 1, tzinfo=UTC)
-"""Fetch time written on synthetic files, fixed so that two runs give equal frames."""
-
+SAMPLE_FETCHED_AT = datetime(2026, 1, 1, tzinfo=UTC)  # fixed, so that two runs give equal frames
 Clock = Callable[[], datetime]  # returns the current time, timezone-aware
 
 

@@ -30,16 +30,10 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, TypeAdapt
 
 from compevo_core.errors import SchemaDrift, SourceTransient
 
-MAX_TITLE_CHARACTERS = 1000
-"""The longest headline; the longest in two years of news has 306 characters."""
-
-MAX_UNPACKED_BYTES = 512 * 2**20
-"""Largest decompressed size accepted from one archive (a month of 5-minute rows is under 1 MiB)."""
-
+MAX_TITLE_CHARACTERS = 1000  # the longest headline of two years of news has 306
+MAX_UNPACKED_BYTES = 512 * 2**20  # of one archive; a month of 5-minute rows is under 1 MiB
 Member = tuple[str, bytes]  # name and content of one file inside an archive
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-"""A finite number of JSON; neither a truth value nor a text."""
-
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]  # no truth value, no text
 _ISO = BeforeValidator(lambda value: datetime.fromisoformat(str(value)))
 Day = Annotated[date, _ISO, Field(gt=date(1900, 1, 1), lt=date(2200, 1, 1))]
 Moment = Annotated[

@@ -30,9 +30,7 @@ class Host:
 
     publisher: str  # who runs it
     pause_s: float  # least seconds between the starts of two requests, over all processes of a home
-    # Pause after an answer that asks for fewer requests without stating a time; 0: wait as after
-    # any other failure.
-    throttled_s: float = 0.0
+    throttled_s: float = 0.0  # pause after an answer that asks for fewer requests, without a time
 
 
 HOSTS: dict[str, Host] = {
@@ -81,8 +79,7 @@ class PemsAccess:
 def find_host(url: str) -> tuple[str, Host]:
     """Return the name and the entry of an address's host.
 
-    SourceRejected if the address is not https, carries a login, names a port, or its host is not in
-    :data:`HOSTS`.
+    SourceRejected if the address is not https, has a login or port, or no host of :data:`HOSTS`.
     """
     try:
         parts = urlsplit(url)
@@ -125,9 +122,7 @@ class Pacer:
     Two processes never share a turn, and neither holds the lock while it sleeps.
     """
 
-    # The files that processes share, one a host: when it was written, and the time of its next free
-    # turn.
-    folder: Path
+    folder: Path  # of files that processes share, one a host: time of writing, of the next turn
     now_s: Callable[[], float] = time.time  # seconds since the epoch, which all processes agree on
     sleep: Callable[[float], None] = time.sleep  # waits for a turn
 

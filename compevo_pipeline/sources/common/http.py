@@ -5,8 +5,7 @@ the table from an answer to its error. What does not: hosts, pace and keys (``co
 whether an error is tried again (``compevo_pipeline.errors``), any publisher's addresses.
 
 Bot protection and log-ins are never circumvented, every certificate is checked, and the first bytes
-of an answer count before its status: a bot challenge with status 200, stored as data, costs more
-than any failure.
+of an answer count before its status: no bot challenge with status 200 is stored as data.
 """
 
 import io
@@ -165,15 +164,11 @@ class FileRequest:
     name: str  # of the raw file
     params: Mapping[str, str] | None = None  # in the address that is noted
     html_expected: bool = False  # whether a web page is the data
-    # Whether the publisher never changes this file, so that it is not asked for again once its
-    # bytes are kept.
-    is_final: bool = False
-    # Whether a host answers 403 for files that do not exist; the caller then decides what a refusal
-    # means, and it is not noted here.
+    is_final: bool = False  # whether the publisher never changes it: kept bytes are enough
+    # Whether a host answers 403 for files that do not exist: the caller decides what that means.
     may_be_absent: bool = False
     max_bytes: int = MAX_BODY_BYTES  # of the body, after decompression by the connection
-    # Raises the error that the first kilobytes of a success amount to, at publishers who say with
-    # status 200 that there is no such file.
+    # Raises the error that the first kilobytes amount to where an absent file has status 200.
     check_start: Callable[[bytes], None] | None = None
     key: QueryKey | None = None  # one more parameter; in no message, and neither noted nor kept
     is_versioned: bool = True  # whether earlier bytes of its name are kept
@@ -195,10 +190,8 @@ class Client:
     pacer: Pacer  # gives out turns at hosts
     deadline: float = math.inf  # of all its answers, on the clock of ``time.monotonic``
     sleep: Callable[[float], None] = time.sleep  # waits before another try
-    # Returns a random number from 0 to 1, which spreads the waits of many clients.
-    draw: Callable[[], float] = random.random
-    # The session of all requests; it keeps a log-in's cookies.
-    session: requests.Session = field(default_factory=Session)
+    draw: Callable[[], float] = random.random  # from 0 to 1; spreads the waits of many clients
+    session: requests.Session = field(default_factory=Session)  # keeps a log-in's cookies
 
     def fetch(self, request: FileRequest) -> RawFile | None:
         """Get one file and keep its bytes, or raise the error that its answer amounts to.

@@ -24,10 +24,7 @@ from compevo_pipeline.sources.common.base import RawFile
 ABSENT_PAUSES = tuple(
     timedelta(minutes=minutes) for minutes in (15, 60, 240, 24 * 60, 3 * 24 * 60, 7 * 24 * 60)
 )
-"""Pauses before an absent or short file is requested again.
-
-After the last one an absent file is frozen, and a short one final.
-"""
+"""Before an absent or short file is requested again; then one is frozen, and the other final."""
 
 _WAIT_FOR_OTHERS_S = 60.0
 _PRIMARY_CODE = 0xFF  # SQLite adds details above the first byte of an error code

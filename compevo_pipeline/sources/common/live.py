@@ -105,8 +105,7 @@ def read_new_saved_files(
 ) -> Iterator[RawFile]:
     """Yield the files that a person saved below the archive folder, and that are not stored yet.
 
-    A file counts as fetched when it was saved, so that it never takes the place of a value that was
-    fetched later.
+    A file counts as fetched when it was saved: it never replaces a value that was fetched later.
     """
     if live.saved is None:
         return

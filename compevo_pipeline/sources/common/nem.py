@@ -3,8 +3,7 @@
 What belongs here: regions, NEM time, names and units of the measures, half-hours from five minutes.
 What does not: any file format (``sources.aemo``).
 
-NEM time is UTC+10 all year, without daylight saving. AEMO stamps the end of an interval, this
-project its start.
+NEM time is UTC+10 all year. AEMO stamps the end of an interval, this project its start.
 """
 
 from datetime import timedelta

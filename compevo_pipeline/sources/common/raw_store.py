@@ -41,11 +41,6 @@ class KeptFile:
         return datetime.fromisoformat(self.sidecar["fetched_at"])
 
     @property
-    def sha256(self) -> str:
-        """The hash of the bytes that came."""
-        return str(self.sidecar["sha256"])
-
-    @property
     def label(self) -> str:
         """Value of its rows' ``source`` column."""
         return f"{self.sidecar['mode']}:{self.path.parent.name}/{self.name}"
@@ -56,7 +51,7 @@ class KeptFile:
             content = self.path.read_bytes()
         except FileNotFoundError:
             return None
-        if hashlib.sha256(content).hexdigest() != self.sha256:
+        if hashlib.sha256(content).hexdigest() != self.sidecar["sha256"]:
             return None
         return RawFile(
             source=self.path.parent.name,
@@ -73,8 +68,7 @@ class RawStore:
     """The bytes as the publishers sent them: ``<source>/<name>`` below a root, each with a sidecar.
 
     The sidecar, a JSON file, holds address, hash and time. Equal bytes are stored once. Of other
-    bytes under one name both stay: the newest are at ``<source>/<name>``, the ones before move to
-    ``<name>.<sha256[:8]>``.
+    bytes under one name both stay: the older ones move to ``<name>.<sha256[:8]>``.
     """
 
     root: Path

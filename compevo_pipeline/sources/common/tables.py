@@ -2,8 +2,7 @@
 
 What belongs here: header and cell-count checks, text to numbers and timestamps, gaps and
 duplicates, the last step to rows of ``SERIES_SCHEMA``, and whether rows are within the periods that
-the name of their file states. What does not: what the columns mean, series ids and units, which
-name states what (the source modules).
+the name of their file states. What does not: what columns and names mean (the source modules).
 
 Every function takes the table (or its text) first, then the file's name for messages, then what to
 check, and raises ``SchemaDrift``, which names file, line, problem and remedy. A check is
@@ -42,8 +41,7 @@ _SHOWN_COLUMNS = 6
 def stack_files(raws: Sequence[RawFile], read: Callable[[RawFile], pl.DataFrame]) -> pl.DataFrame:
     """Stack the tables of one or more files, so that they are converted and checked at once.
 
-    Each row keeps its line number and knows its file: messages name it, and keys may come again in
-    another one.
+    Each row keeps its line number and knows its file: messages name it, and keys may come again.
     """
     return pl.concat(
         [
@@ -67,9 +65,19 @@ def read_table(
     ``text`` is the whole file with ``\n`` line ends.
     """
     first_line, _, body = text.partition("\n")
+    cells = split_cells(first_line)
 
     # Checked first: with another header every later message would mislead.
-    check_header(split_cells(first_line), file_name, header)
+    if cells != list(header):
+        missing = [name for name in header if name not in cells][:_SHOWN_COLUMNS]
+        new = [cell for cell in cells if cell not in header][:_SHOWN_COLUMNS]
+        is_moved = not (missing or new)
+        what = f"another order, {cells[:2]} ..." if is_moved else f"missing {missing}, new {new}"
+        raise SchemaDrift(
+            f"{file_name}, line 1: the header changed: {what}, {len(cells)} columns where "
+            f"{len(header)} are expected; compare with the publisher's format notes, then extend "
+            "the parser or remove the file"
+        )
     return read_rows(body, file_name, header, first_line=2, spans_lines=spans_lines)
 
 
@@ -147,21 +155,6 @@ def split_cells(line: str, separator: str = ",") -> list[str]:
     except csv.Error:
         # A lone carriage return, or a cell of more than 128 KiB: the number of cells is wrong then.
         return [line]
-
-
-def check_header(cells: Sequence[str], file_name: str, expected: Sequence[str]) -> None:
-    """Raise :class:`SchemaDrift`, with missing and new columns, for an unknown header."""
-    if list(cells) == list(expected):
-        return
-
-    missing = [name for name in expected if name not in cells][:_SHOWN_COLUMNS]
-    new = [cell for cell in cells if cell not in expected][:_SHOWN_COLUMNS]
-    what = f"missing {missing}, new {new}" if missing or new else f"another order, {cells[:2]} ..."
-    raise SchemaDrift(
-        f"{file_name}, line 1: the header changed: {what}, {len(cells)} columns where "
-        f"{len(expected)} are expected; compare with the publisher's format notes, then extend the "
-        "parser or remove the file"
-    )
 
 
 def to_number(

@@ -11,8 +11,7 @@ up. GKG files are named by the quarter hour itself. Both are packed with a check
 damaged is fetched once more, then set aside. A refresh goes from the newest quarter hour to the
 oldest, and ends where its limits are reached: the next one fetches the rest.
 
-The API has been shedding load since 2026 and gives no guarantee: only the query of an own data set
-is asked of it.
+The API gives no guarantee since 2026: only the query of an own data set is asked of it.
 """
 
 import logging
@@ -31,19 +30,13 @@ from compevo_pipeline.sources.common.live import LiveContext
 from compevo_pipeline.sources.gdelt.parse import MAX_BULK_BYTES, parse_doc, raise_if_throttled
 from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, QUARTER_HOUR, read_queries
 
-SAFE_ROOT = "https://storage.googleapis.com/data.gdeltproject.org"
-"""GDELT's files at a host whose certificate is right."""
-
+SAFE_ROOT = "https://storage.googleapis.com/data.gdeltproject.org"  # with a right certificate
 SLOT_SOURCE = "gdelt_gal_slots"  # quarter hours without two GAL files, in the ledger
 GAL_OFFSETS = tuple(range(8))  # minutes after the quarter hour at which GAL files have been seen
 FILES_OF_A_SLOT = 2
 SETTLED = timedelta(minutes=20)  # age from which a quarter hour is asked for
-SECOND_FILE_WITHIN = timedelta(days=1)
-"""Age from which a quarter hour with one file is not asked for the other."""
-
-GAP_AGE = timedelta(hours=6)
-"""Age from which a quarter hour without a GAL file is one that will have none."""
-
+SECOND_FILE_WITHIN = timedelta(days=1)  # age from which the second file is not asked for
+GAP_AGE = timedelta(hours=6)  # age from which a quarter hour without a GAL file will have none
 DOC_URL = "https://api.gdeltproject.org/api/v2/doc/doc"
 DOC_CAP = 250  # most records of one answer; an answer that long was cut, and its span is halved
 
@@ -129,7 +122,14 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     for slot in {"none": [], "gaps": refresh.gaps, "all": slots}[limits.gkg]:
         if refresh.is_spent:
             break
-        yield from _fetch_gkg(refresh, slot)
+        name = f"{slot:{_STAMP}}.gkg.csv.zip"
+        if name in refresh.stored or not live.ledger.is_due(BULK_SOURCE, name, live.now):
+            continue
+        raw = _fetch_file(refresh, "gdeltv2", name, unzip_only)
+        if raw is not None:
+            yield raw
+        elif name not in refresh.set_aside:
+            live.ledger.mark_absent(BULK_SOURCE, name, f"{SAFE_ROOT}/gdeltv2/{name}", live.now)
     if refresh.set_aside:
         raise SourceTransient(
             f"set aside after two damaged answers, and not asked for again: "
@@ -142,8 +142,7 @@ def fetch_query(
 ) -> Iterator[RawFile]:
     """Ask one query, day by day, for the span of ``live`` or the ``lookback`` up to now.
 
-    A day that is over is asked for once. SourceRejected if GDELT refuses the query; SourceTransient
-    if it throttles, or no answer is usable.
+    A day that is over is asked for once. SourceRejected at a refusal, SourceTransient at a limit.
     """
     start, end = live.span(lookback)
     day = start.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -157,19 +156,6 @@ def fetch_query(
 def round_down(moment: datetime) -> datetime:
     """Round down to a quarter hour, GDELT's grid."""
     return moment.replace(minute=moment.minute // 15 * 15, second=0, microsecond=0)
-
-
-def _fetch_gkg(refresh: _Refresh, slot: datetime) -> Iterator[RawFile]:
-    """Fetch the GKG file of a quarter hour, unless it is stored or its pause is not over."""
-    live, name = refresh.live, f"{slot:{_STAMP}}.gkg.csv.zip"
-    if name in refresh.stored or not live.ledger.is_due(BULK_SOURCE, name, live.now):
-        return
-
-    raw = _fetch_file(refresh, "gdeltv2", name, unzip_only)
-    if raw is not None:
-        yield raw
-    elif name not in refresh.set_aside:
-        live.ledger.mark_absent(BULK_SOURCE, name, f"{SAFE_ROOT}/gdeltv2/{name}", live.now)
 
 
 def _fetch_gal(refresh: _Refresh, slot: datetime) -> Iterator[RawFile]:

@@ -9,8 +9,7 @@ country, place) are not GDELT's and are not read. ``seendate`` is when GDELT fir
 
 GKG has 27 columns without header or quoting, split on newlines only; the title is in the last one
 as ``<PAGE_TITLE>``, and not every row has one. In GKG and GAL the timestamp of a file is when GDELT
-had seen its pages; a publication time inside may be wrong or in another zone, so an article counts
-as available at the later of the two.
+had seen its pages; a publication time inside may be wrong, so availability is the later of the two.
 """
 
 import html
@@ -39,9 +38,7 @@ GKG_COLUMNS = 27
 GAL_SUFFIXES = (".gal.json.gz", ".gal.json")
 BULK_SUFFIXES = (*GAL_SUFFIXES, ".gkg.csv.zip", ".gkg.csv")
 MAX_UNREADABLE_SHARE = 0.1  # of a file's records; above it the file is at fault
-MAX_BULK_BYTES = 256 * 2**20
-"""Largest accepted file, unpacked; a quarter hour of GKG is about 26 MB."""
-
+MAX_BULK_BYTES = 256 * 2**20  # unpacked; a quarter hour of GKG is about 26 MB
 # Columns of a GKG row, from 0.
 _DATE = 1
 _COLLECTION = 2
@@ -121,7 +118,20 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
             "asking again will not help"
         )
     document, repairs = load_json(text, raw.name)
-    entries, layout, fetched_at = _read_entries(document, raw)
+    # A stored poll states its own fetch time; the archive was read much later.
+    if isinstance(document, dict) and "events" in document:
+        poll = decode.check_document(document, raw.name, _StoredPoll)
+        entries, layout, fetched_at = poll.events, _STORED_POLL, poll.fetched_at.astimezone(UTC)
+    else:
+        # GDELT answers {} where it has none.
+        known = {"articles": []} if document == {} else document
+        entries = decode.check_document(known, raw.name, _ArticleList).articles
+        layout, fetched_at = _ARTICLE_LIST, raw.fetched_at
+    if not entries:
+        raise EmptyNewsAnswer(
+            f"{raw.name}: an answer with no article; that is a rate limit or a failure, "
+            "not 'no news': ask again later"
+        )
 
     # Counted by record: the JSON's lines are not the articles'.
     rows = [(number, _read_doc_entry(entry, layout)) for number, entry in enumerate(entries, 1)]
@@ -195,41 +205,24 @@ def load_json(text: str, name: str) -> tuple[object, int]:
     return document, dropped + strays + mended
 
 
-def parse_utc(text: object, form: str) -> datetime | None:
-    """Return the UTC time that ``text`` states in ``form``, or None where it states none."""
+def parse_utc(text: object, form: str = "") -> datetime | None:
+    """Return the time in UTC that ``text`` states in ``form`` (ISO 8601 without), None for none."""
     if not isinstance(text, str):
         return None
 
     try:
-        return datetime.strptime(text, form).replace(tzinfo=UTC)
-    except ValueError:
-        return None
+        if form:
+            return datetime.strptime(text, form).replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None  # a zone can lead out of the years that there are
 
 
 def _is_throttle_notice(head: str) -> bool:
     is_list = head.startswith(("{", "["))
     is_notice = any(phrase in head.lower() for phrase in _THROTTLE_PHRASES)
     return not is_list and (head.startswith("<") or is_notice)
-
-
-def _read_entries(document: object, raw: RawFile) -> tuple[list[Any], _Layout, datetime]:
-    """Return the listed entries, their layout, and when they were fetched."""
-    # A stored poll states its own fetch time; the archive was read much later.
-    if isinstance(document, dict) and "events" in document:
-        poll = decode.check_document(document, raw.name, _StoredPoll)
-        entries, layout, fetched_at = poll.events, _STORED_POLL, poll.fetched_at.astimezone(UTC)
-    else:
-        # GDELT answers {} where it has none.
-        known = {"articles": []} if document == {} else document
-        entries = decode.check_document(known, raw.name, _ArticleList).articles
-        layout, fetched_at = _ARTICLE_LIST, raw.fetched_at
-
-    if not entries:
-        raise EmptyNewsAnswer(
-            f"{raw.name}: an answer with no article; that is a rate limit or a failure, "
-            "not 'no news': ask again later"
-        )
-    return entries, layout, fetched_at
 
 
 def _read_doc_entry(entry: object, layout: _Layout) -> NewsRecord | None:
@@ -324,7 +317,7 @@ def _read_gal_line(line: str, seen_at: datetime, counts: Counter[str]) -> NewsRe
     if not isinstance(entry, dict):
         return None
     counts["repairs"] += repairs
-    published_at = _read_iso(entry.get("date"))
+    published_at = parse_utc(entry.get("date"))
     title = decode.read_title(entry.get("title"))
     if published_at is None or title is None or not is_web_address(entry.get("url")):
         return None
@@ -339,15 +332,3 @@ def _read_gal_line(line: str, seen_at: datetime, counts: Counter[str]) -> NewsRe
         published_at=published_at,
         seen_at=seen_at,
     )
-
-
-def _read_iso(text: object) -> datetime | None:
-    """Return an ISO 8601 time in UTC, as which it is read without an offset; None if it is none."""
-    try:
-        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
-        if moment is not None and moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return moment and moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        # A zone can lead out of the years that there are.
-        return None

@@ -151,12 +151,8 @@ def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFi
 def parse_counted(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse any GDELT file into ``ARTICLE_SCHEMA``, with counts.
 
-    Raises:
-        SchemaDrift: a name or a format that is not GDELT's, or articles of another time than the
-            name says.
-        EmptyNewsAnswer: an answer without articles, which is not "no news".
-        SourceTransient: a damaged file or a throttle notice.
-        SourceRejected: a refusal of the query.
+    It raises what :func:`parse.parse_doc` raises; SchemaDrift also for a name that is not GDELT's,
+    or articles of another time than the name says.
     """
     # The bulk names first: .gal.json ends in .json too.
     if raw.name.endswith(parse.BULK_SUFFIXES):

@@ -1,8 +1,7 @@
 """The TOML file that declares a user's own data set, and the ``DatasetSpec`` that it means.
 
 What belongs here: the keys, their bounds, checks of one key against another, reading a file, and
-which grid, clock, split plan and news rule follow. What does not: reading the tables that it names
-(``own.frames``), writing one (``own.draft``).
+which grid, clock, splits and news follow. What does not: tables (``frames``), drafts (``draft``).
 """
 
 import math
@@ -11,9 +10,9 @@ from collections.abc import Mapping
 from datetime import date, time, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from compevo_core.config.run import describe_error
 from compevo_core.data.calendar import Place
@@ -33,6 +32,30 @@ from compevo_core.runtime.files import read_toml
 from compevo_core.table import text_stamps
 from compevo_pipeline.sources.common.decode import TomlSection
 
+
+def _check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is not a name; use small letters, digits and single hyphens: my-demand"
+        )
+    return name
+
+
+def _check_clock(zone: str) -> str:
+    text_stamps.read_zone(zone)
+    return zone
+
+
+def _check_place(zone: str) -> str:
+    if zone not in text_stamps.list_zones():
+        raise ValueError(f"{zone!r} is not a time zone; write it as Europe/Paris")
+    return zone
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+ClockZone = Annotated[str, AfterValidator(_check_clock)]
+PlaceZone = Annotated[str, AfterValidator(_check_place)]
+OptionalZone = Annotated[str, AfterValidator(lambda zone: zone and _check_place(zone))]
 TimeOfDay = Annotated[time, BeforeValidator(lambda text: time.fromisoformat(str(text)))]
 SERIES_PREFIX = "OWN"
 _NO_LABEL = re.compile(r"[^\w.+]+")  # letters and digits of all scripts stay
@@ -72,7 +95,7 @@ class SeriesKeys(TomlSection):
         pattern=r"^(-|[^=+@\x00-\x1f-][^\x00-\x1f]*)$",
         description="unit of the values, in any words",
     )
-    time_zone: str = Field(
+    time_zone: ClockZone = Field(
         default="UTC", description="clock of stamps without an offset: Europe/Paris, UTC or +01:00"
     )
     time_format: str = Field(
@@ -97,12 +120,6 @@ class SeriesKeys(TomlSection):
         default="refuse",
         description="which of the two hours it is when clocks go back and a stamp comes once",
     )
-
-    @field_validator("time_zone")
-    @classmethod
-    def _check_zone(cls, name: str) -> str:
-        text_stamps.read_zone(name)
-        return name
 
     @model_validator(mode="after")
     def _check_columns(self) -> "SeriesKeys":
@@ -217,20 +234,13 @@ class SplitKeys(TomlSection):
 class PlaceKeys(TomlSection):
     """Where the people of the series live."""
 
-    time_zone: str = Field(default="UTC", description="time zone of weekdays and holidays")
+    time_zone: PlaceZone = Field(default="UTC", description="time zone of weekdays and holidays")
     country: str = Field(
         default="", description="country of public holidays, such as FR; empty: none"
     )
     subdivision: str = Field(
         default="", description="its state or region, such as BY; empty: the country"
     )
-
-    @field_validator("time_zone")
-    @classmethod
-    def _check_zone(cls, name: str) -> str:
-        if name not in text_stamps.list_zones():
-            raise ValueError(f"{name!r} is not a time zone; write it as Europe/Paris")
-        return name
 
     @model_validator(mode="after")
     def _check_holidays(self) -> "PlaceKeys":
@@ -337,7 +347,7 @@ class ScheduleKeys(TomlSection):
     at: TimeOfDay | None = Field(
         default=None, description="time of the refresh, as 18:00; empty: after midnight"
     )
-    zone: str = Field(default="", description="its clock; empty: place.time_zone")
+    zone: OptionalZone = Field(default="", description="its clock; empty: place.time_zone")
     days_ahead: int = Field(
         default=0,
         ge=0,
@@ -347,11 +357,6 @@ class ScheduleKeys(TomlSection):
     deadline: TimeOfDay | None = Field(
         default=None, description="when a missing forecast is reported; empty: an hour after at"
     )
-
-    @field_validator("zone")
-    @classmethod
-    def _check_zone(cls, name: str) -> str:
-        return PlaceKeys._check_zone(name) if name else name
 
     @model_validator(mode="after")
     def _check_at(self) -> "ScheduleKeys":
@@ -369,7 +374,7 @@ class PromptKeys(TomlSection):
 class Declaration(TomlSection):
     """A user's own data set."""
 
-    name: str = Field(description="name of the data set: letters, digits and hyphens")
+    name: Name = Field(description="name of the data set: letters, digits and hyphens")
     description: str = Field(default="", description="one sentence for the UI")
     series: SeriesKeys
     grid: GridKeys
@@ -385,22 +390,13 @@ class Declaration(TomlSection):
     prompt: PromptKeys = PromptKeys()
     schedule: ScheduleKeys = ScheduleKeys()
 
-    @field_validator("name")
-    @classmethod
-    def _check_name(cls, name: str) -> str:
-        if not _NAME.fullmatch(name):
-            raise ValueError(
-                f"{name!r} is not a name; use small letters, digits and single hyphens: my-demand"
-            )
-        return name
-
     @model_validator(mode="after")
     def _check_series_of_covariates(self) -> "Declaration":
         for section, keys in (("covariates", self.covariates), ("ahead", self.ahead)):
             if keys is not None and self.series.id and not keys.id:
                 raise ValueError(
                     f"{section}.id is missing: a column names the series, so name the column of "
-                    f"the {section} table that says which series a row belongs to"
+                    f"the {section} table with the series of each row"
                 )
         if self.totals and self.evaluation.high is not None:
             raise ValueError("totals are above evaluation.high, which bounds every series")
@@ -415,21 +411,19 @@ def read_declaration(path: Path) -> Declaration:
 def check_declaration(raw: Mapping[str, object], where: str) -> Declaration:
     """Return the declaration that keys make.
 
-    ``where`` says what is checked, for the message. ConfigError if a key is missing, unknown or
-    wrong.
+    ``where`` names it in the message. ConfigError if a key is missing, unknown or wrong.
     """
     try:
         return Declaration.model_validate(raw)
     except ValidationError as error:
-        faults = "; ".join(_describe(fault) for fault in error.errors())
-        raise ConfigError(f"{where}: {faults}") from error
-
-
-def _describe(fault: Any) -> str:  # noqa: ANN401 - pydantic's own typed dictionary
-    if fault["type"] == "missing":
-        key = ".".join(map(str, fault["loc"]))
-        return f"{key} is missing; `compevo init` writes every key with its meaning"
-    return describe_error(fault, Declaration)
+        faults = [
+            f"{'.'.join(map(str, fault['loc']))} is missing; `compevo init` writes every key with "
+            "its meaning"
+            if fault["type"] == "missing"
+            else describe_error(fault, Declaration)
+            for fault in error.errors()
+        ]
+        raise ConfigError(f"{where}: {'; '.join(faults)}") from error
 
 
 def make_spec(declaration: Declaration) -> DatasetSpec:

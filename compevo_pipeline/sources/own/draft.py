@@ -62,10 +62,8 @@ _LISTED_SERIES = 3
 _ANY_SPLITS = {"fractions": [0.7, 0.1, 0.2]}  # of a declaration that only reads its file
 
 ALL = "all"  # what `--value` says for every column of numbers
-_TIMES = (
-    *("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", "day", "start"),
-    *("year", "month", "quarter", "week", "period", "ts", "epoch", "unix"),
-)
+_CLOCKS = ("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", "day", "start")
+_TIMES = (*_CLOCKS, "year", "month", "quarter", "week", "period", "ts", "epoch", "unix")
 _VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power")
 _LOOKED_AT = 500  # rows, from the top
 _FEWEST_NUMBERED = 20  # columns of one name and a number
@@ -159,7 +157,24 @@ def draft_declaration(
     if ends and not request.stamps:
         draft.guesses.append(f"{ends[0]!r} ends its interval; if not, give --stamps start")
     zone = request.zone or "UTC"
-    stamps = _read_instants(request, zone, times, time_format, draft)
+    try:
+        text_stamps.read_zone(zone)
+    except ValueError as error:
+        raise ConfigError(f"--zone: {error}") from error
+    stamps, about = frames.read_stamps(
+        times,
+        request.period,
+        zone=zone,
+        time_format=time_format,
+        by=request.id,
+        repeated_hour=request.repeated_hour or "refuse",
+        are_ends=request.stamps == "end",
+    )
+    if not request.zone and about.with_offset:
+        draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
+    elif not request.zone and (request.period or not about.are_days):
+        refuse_changing_clock(times, stamps.dt.replace_time_zone(None), request.id)
+        draft.guesses.append("the stamps have no offset and are read as UTC; if not, give --zone")
     place = text_stamps.find_place_zone(zone)
     if place != zone:
         draft.guesses.append(
@@ -242,15 +257,23 @@ def draft_declaration(
         for what, count in repairs.items()
         if what.startswith(frames.CODES)
     ]
-    by_id = dict(split_series(frame))
-    for series_id, part in by_id.items():
+    gaps = []  # the share of steps without a value, rounded up, by series
+    for series_id, part in split_series(frame):
         draft.warnings += describe_faults(series_id, part, step)
-    parts = list(by_id.values())
-    gaps = [_describe_gaps(part, step, draft) for part in parts]
-    if len(parts) > _LISTED_SERIES:
-        draft.findings[-len(parts) + _LISTED_SERIES :] = [
-            f"{len(parts) - _LISTED_SERIES} more series in the same way"
-        ]
+        measured = part.drop_nulls("value")["start_utc"].sort()
+        if len(measured) < 2:
+            raise DataError(f"{series_id} has {len(measured)} value(s); a forecast needs more")
+        steps, longest, _ = measure_gaps(measured, step)
+        lacking = steps - len(measured)
+        gaps.append(math.ceil(100 * lacking / steps) / 100)
+        if len(gaps) <= _LISTED_SERIES:
+            draft.findings.append(
+                f"{series_id}: {steps:,} steps of {name_step(step)} from "
+                f"{measured[0]:%Y-%m-%d %H:%M} to {measured[-1]:%Y-%m-%d %H:%M} UTC, {lacking:,} "
+                f"of them without a value (longest gap: {longest:,} steps)"
+            )
+    if len(gaps) > _LISTED_SERIES:
+        draft.findings.append(f"{len(gaps) - _LISTED_SERIES} more series in the same way")
 
     # On the clock of the zone without daylight saving.
     rows = frame.select(
@@ -297,39 +320,6 @@ def _drop_unset(sections: Mapping[str, Mapping[str, object]]) -> dict[str, dict[
     }
 
 
-def _read_instants(
-    request: Request, zone: str, times: TextColumn, time_format: str, draft: DraftedDeclaration
-) -> pl.Series:
-    """Return the stamps in UTC, and say how they were read where the user does not."""
-    try:
-        text_stamps.read_zone(zone)
-    except ValueError as error:
-        raise ConfigError(f"--zone: {error}") from error
-
-    stamps, about = text_stamps.read_stamps(
-        times,
-        zone=zone,
-        time_format=time_format,
-        by=request.id,
-        repeated_hour=request.repeated_hour or "refuse",
-    )
-    stamps = frames.add_periods(
-        stamps,
-        times,
-        request.period,
-        zone,
-        request.id,
-        request.repeated_hour or "refuse",
-        are_ends=request.stamps == "end",
-    )
-    if not request.zone and about.with_offset:
-        draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
-    elif not request.zone and (request.period or not about.are_days):
-        refuse_changing_clock(times, stamps.dt.replace_time_zone(None), request.id)
-        draft.guesses.append("the stamps have no offset and are read as UTC; if not, give --zone")
-    return stamps
-
-
 def _find_columns(
     request: Request, table: pl.DataFrame, name: str, draft: DraftedDeclaration
 ) -> Request:
@@ -341,7 +331,7 @@ def _find_columns(
     if not request.time:
         draft.guesses.append(f"the stamps are in {time!r}; if not, give --time")
     if time not in table.columns:
-        return request  # whose reading says which columns there are
+        return request  # reading it lists the columns that there are
     series, period = request.id, request.period
     if not (series or period):
         period = guess_period(table, name, time)
@@ -415,21 +405,6 @@ def _choose_step(
         f"rows {name_step(step)} apart are averaged to half-hours; --step says otherwise"
     )
     return HALF_HOUR
-
-
-def _describe_gaps(part: pl.DataFrame, step: timedelta, draft: DraftedDeclaration) -> float:
-    """Say how long one series is; return its share of steps without a value, rounded up."""
-    known = part.filter(pl.col("value").is_not_null())["start_utc"].sort()
-    if len(known) < 2:
-        raise DataError(f"{part['series_id'][0]} has {len(known)} value(s); a forecast needs more")
-
-    steps, longest, _ = measure_gaps(known, step)
-    draft.findings.append(
-        f"{part['series_id'][0]}: {steps:,} steps of {name_step(step)} from "
-        f"{known[0]:%Y-%m-%d %H:%M} to {known[-1]:%Y-%m-%d %H:%M} UTC, {steps - len(known):,} of "
-        f"them without a value (longest gap: {longest:,} steps)"
-    )
-    return math.ceil(100 * (steps - len(known)) / steps) / 100
 
 
 def _bridges(plan: DatasetSpec) -> bool:
@@ -544,7 +519,8 @@ def write_declaration(
             else:
                 lines.append(f"{key} = {_to_toml(value)}  # {about.description}")
     lines += [
-        *("", "# [totals] is left out: with it forecasts of sums of series are made to add up, as"),
+        "",
+        "# [totals] is left out: with it forecasts of sums of series are made to add up, as",
         f'# total = ["{ALL_SERIES}"] for all series, or north = ["shop-1", "shop-2"]',
     ]
     return "\n".join(lines) + "\n"

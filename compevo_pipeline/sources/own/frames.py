@@ -5,8 +5,7 @@ of one was known, which words keep an article. What does not: what a cell is
 (``compevo_core.table``), gaps between rows (``data.series``), GDELT's format (``sources.gdelt``).
 
 What can be decided is repaired and counted: equal duplicates, another order of rows, units in
-cells. Anything else is an error that names its row. Articles belong to their data set only: their
-publisher and their ids name it.
+cells. Anything else is an error that names its row. Articles are named by their data set.
 """
 
 from collections import Counter
@@ -51,9 +50,7 @@ from compevo_pipeline.sources.own.declaration import (
 )
 from compevo_pipeline.sources.own.table import read_columns, read_text_table, select_columns
 
-CODES = "code(s) of a missing value"
-"""How the count of each begins."""
-
+CODES = "code(s) of a missing value"  # how the count of each begins
 _START, _STAMP = "_start", "_stamp"
 _VALUE = "_value"
 _PARTS_OF_DAY = (24, 48, 96, 288)
@@ -76,16 +73,14 @@ def parse_series(
     named = filter(None, [keys.id, keys.period])
     table = select_columns(text, raw.name, [keys.time, *keys.values, *named])
     times = join_clock(TextColumn(table, raw.name, keys.time), keys.period)
-    stamps, report = text_stamps.read_stamps(
+    stamps, report = read_stamps(
         times,
+        keys.period,
         zone=keys.time_zone,
         time_format=keys.time_format,
         by=keys.id,
         repeated_hour=keys.repeated_hour,
-    )
-    are_ends = keys.stamps == "end"
-    stamps = add_periods(
-        stamps, times, keys.period, keys.time_zone, keys.id, keys.repeated_hour, are_ends=are_ends
+        are_ends=keys.stamps == "end",
     )
     starts = _find_starts(times, stamps, declaration)
     entities = _name_entities(table, raw.name, declaration)
@@ -94,6 +89,8 @@ def parse_series(
         is_off = (stamps - starts).dt.total_seconds() % 60 != 0
         repairs["stamps seconds off"] = int(is_off.sum())
 
+    step = read_step(declaration.grid.step)
+    offset = text_stamps.find_standard_offset(keys.time_zone)
     frames = []
     for column, entity in entities:
         values, cells = read_numbers(TextColumn(table, raw.name, column), keys.decimal)
@@ -116,7 +113,6 @@ def parse_series(
             repairs.update(joined)
         if keys.fill is not None:
             # Every step from the first of a series to the table's last.
-            step = read_step(declaration.grid.step)
             first, last = cast(datetime, rows[_START].min()), cast(datetime, rows[_START].max())
             steps = [shift(first, i, step) for i in range(count_steps(first, last, step) + 1)]
             begins = rows.group_by("_entity", maintain_order=True).agg(_first=pl.col(_START).min())
@@ -124,7 +120,18 @@ def parse_series(
             grid = begins.join(all_steps, how="cross").filter(pl.col(_START) >= pl.col("_first"))
             rows = grid.join(rows, on=["_entity", _START], how="left", maintain_order="left")
             rows = rows.drop("_first").with_columns(pl.col(_VALUE).fill_null(keys.fill))
-        frames.append(_build_frame(rows, raw, declaration))
+        for of_series in rows.partition_by("_entity", maintain_order=True):
+            frame = build_series_frame(
+                of_series,
+                raw,
+                series_id=pl.concat_str(pl.lit(f"{SERIES_PREFIX}/"), pl.col("_entity")),
+                variable=name_variable(declaration),
+                # Steps begin at midnight of the clock, which need not be one of UTC.
+                start_utc=pl.col(_START) + offset,
+                value=pl.col(_VALUE),
+                unit=keys.unit,
+            )
+            frames.append(resample_to_step(frame, step).with_columns(pl.col("start_utc") - offset))
     return _add_totals(pl.concat(frames), raw.name, declaration), repairs
 
 
@@ -135,25 +142,27 @@ def join_clock(times: TextColumn, period: str) -> TextColumn:
     return times.add(**{times.name: text_stamps.add_clock(times.text, pl.col(period))})
 
 
-def add_periods(
-    stamps: pl.Series,
+def read_stamps(
     times: TextColumn,
     period: str,
+    *,
     zone: str,
+    time_format: str,
     by: str,
     repeated_hour: text_stamps.RepeatedHour,
-    *,
     are_ends: bool,
-) -> pl.Series:
-    """Return the starts of days moved to the start, or end, of the part that a column numbers.
+) -> tuple[pl.Series, text_stamps.StampReport]:
+    """Read stamps in UTC; move days to the start, or end, of the part that a column numbers.
 
     Parts have one length, so that a day has more or fewer of them where clocks change. Where a
     stamp of a series ``by`` would come twice, they number the hours that the clock shows. Clock
-    times are in the stamps already. DataError if a number is not whole, or a day has more parts
-    than one of the clock of ``zone``.
+    times are in the stamps already. DataError if a number is not whole, or a day has too many.
     """
+    stamps, report = text_stamps.read_stamps(
+        times, zone=zone, time_format=time_format, by=by, repeated_hour=repeated_hour
+    )
     if not period or text_stamps.are_clock_times(times.table[period]):
-        return stamps
+        return stamps, report
     parts = TextColumn(times.table, times.file, period).add(
         _part=pl.col(period).str.extract(PART_OF_DAY, 1).cast(pl.Int64)
     )
@@ -179,7 +188,7 @@ def add_periods(
         starts, _ = text_stamps.read_on_clock(
             parts.add(**{text_stamps.LOCAL: pl.lit(walls)}), zone, by, repeated_hour
         )
-    return starts + first * (DAY // count) if are_ends else starts
+    return starts + first * (DAY // count) if are_ends else starts, report
 
 
 def _add_totals(frame: pl.DataFrame, name: str, declaration: Declaration) -> pl.DataFrame:
@@ -340,35 +349,13 @@ def _join_duplicates(column: TextColumn, rule: str) -> tuple[pl.DataFrame, dict[
     return pl.concat([joined[entity] for entity in sorted(joined)]), found
 
 
-def _build_frame(rows: pl.DataFrame, raw: RawFile, declaration: Declaration) -> pl.DataFrame:
-    step = read_step(declaration.grid.step)
-    offset = text_stamps.find_standard_offset(declaration.series.time_zone)
-    frames = []
-    for of_series in rows.partition_by("_entity", maintain_order=True):
-        frame = build_series_frame(
-            of_series,
-            raw,
-            series_id=pl.concat_str(pl.lit(f"{SERIES_PREFIX}/"), pl.col("_entity")),
-            variable=name_variable(declaration),
-            # Steps begin at midnight of the clock, which need not be one of UTC.
-            start_utc=pl.col(_START) + offset,
-            value=pl.col(_VALUE),
-            unit=declaration.series.unit,
-            flag=flag_missing(pl.col(_VALUE)),
-        )
-        averaged = resample_to_step(frame, step)
-        frames.append(averaged.with_columns(pl.col("start_utc") - offset))
-    return pl.concat(frames)
-
-
 def parse_covariates(
     raw: RawFile, declaration: Declaration, keys: CovariateKeys, entities: Sequence[str]
 ) -> pl.DataFrame:
     """Parse the table of daily values.
 
-    A value of a day is known when the day of the data set is over, or when it begins where the
-    declaration says that the table holds plans or forecasts. ``entities`` are the series that a
-    table without a column of series is for.
+    A value of a day is known when the day of the data set is over; plans and forecasts when it
+    begins. ``entities`` are the series that a table without a column of series is for.
     """
     zone = declaration.series.time_zone
     table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
@@ -513,7 +500,7 @@ def _select_by_step(frame: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
 def parse_articles(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, dict[str, int]]:
     """Parse the table of articles; count the rows that repeat an address and time.
 
-    Without an address the headline says which article it is. A date without a time is known when
+    Without an address the headline identifies an article. A date without a time is known when
     its day is over: nothing says that it was earlier.
     """
     news = declaration.news
@@ -544,18 +531,16 @@ def parse_articles(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame
     if report.are_days:
         stamps = stamps + DAY
 
-    records = []
-    for row, moment in zip(table.fill_null("").iter_rows(named=True), stamps, strict=True):
-        title = row[news.title]
-        records.append(
-            NewsRecord(
-                url=f"{moment:%Y%m%dT%H%M%S}/{row.get(news.url, '').strip() or title}",
-                title=title,
-                body=row.get(news.body, ""),
-                published_at=moment,
-                seen_at=moment,
-            )
+    records = [
+        NewsRecord(
+            url=f"{moment:%Y%m%dT%H%M%S}/{row.get(news.url, '').strip() or row[news.title]}",
+            title=row[news.title],
+            body=row.get(news.body, ""),
+            published_at=moment,
+            seen_at=moment,
         )
+        for row, moment in zip(table.fill_null("").iter_rows(named=True), stamps, strict=True)
+    ]
     frame = build_article_frame(records, raw, raw.fetched_at)
     page = pl.col("url").str.extract(r"^[^/]*/(https?://.*)$").fill_null(pl.col("url"))
     claimed = claim_articles(frame, declaration).with_columns(url=page)

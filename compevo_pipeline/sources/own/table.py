@@ -25,18 +25,14 @@ from compevo_pipeline.sources.common.tables import read_rows, split_cells
 
 SEPARATORS = (",", ";", "\t", "|")
 
-FIRST_ROW = 2
-"""Line of the first row of a CSV without notes above its column names."""
-
-JOINED = " + "
-"""Between the names of columns whose cells are read as one."""
-
+FIRST_ROW = 2  # line of the first row of a CSV without notes above its column names
+JOINED = " + "  # between the names of columns whose cells are read as one
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PARQUET, _ARROW, _ZIPPED = b"PAR1", b"ARROW1", b"PK\x03\x04"
 _PACKED = (b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")  # in other ways
 _JSON, _JSON_LINES = ".json", (".jsonl", ".ndjson")
 # Letters of another script look like this in Windows-1252, and so do stray bytes.
-_NO_WORDS = re.compile(r"[À-ÿ]{3}|(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])")
+_NO_WORDS = re.compile(r"[À-ÿ]{3}|(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])|\N{REPLACEMENT CHARACTER}")
 _UNNAMED = "__UNNAMED__"  # what Excel columns without a name are called
 _DATE_PARTS = {
     "year": "year|yr|jahr|année|annee|año|anno|ano|jaar",
@@ -237,8 +233,7 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
             f"{name}, line {notes + 1}: rename column {LINE!r}; rows are numbered by that name"
         )
 
-    # What has no name, such as a count of rows or the end of each, is left out; not stamps, as of
-    # the index of a DataFrame.
+    # What has no name, such as a count of rows, is left out; not stamps, as a DataFrame's index.
     if not cells[0] and _find_stamps([below[0]]) and "index" not in cells:
         cells[0] = "index"
     names = [cell or f"{_UNNAMED}{number}" for number, cell in enumerate(cells)]
@@ -265,11 +260,8 @@ def _decode(content: bytes, name: str) -> str:
     try:
         return decode.decode_text(content, name)
     except SchemaDrift:
-        try:
-            text = content.decode("cp1252")
-        except UnicodeDecodeError:
-            text = ""
-        if not text or _NO_WORDS.search(text):
+        text = content.decode("cp1252", errors="replace")
+        if _NO_WORDS.search(text):
             raise
         return text
 

@@ -31,9 +31,7 @@ from compevo_pipeline.sources.pems.source import FILE_NAME, FOLDER, SOURCE, desc
 SITE = "https://pems.dot.ca.gov/"
 LIST_SOURCE = "pems_lists"
 MAX_FILE_BYTES = 512 * 2**20
-LOOKBACK = timedelta(days=62)
-"""How far back a refresh looks: a month's file appears when the month is over."""
-
+LOOKBACK = timedelta(days=62)  # a month's file appears when the month is over
 _META = "meta"
 _SIGNED_IN = b"Logout"
 
@@ -128,8 +126,7 @@ class Clearinghouse:
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     """Yield new files of the folder ``traffic``, then new files of the clearinghouse.
 
-    SourceAbsent if there is neither an account nor a file fetched by hand; SourceBlocked if the
-    log-in failed.
+    SourceAbsent without an account and a file fetched by hand; SourceBlocked if the log-in failed.
     """
     yield from read_new_saved_files(live, FOLDER, "*_text_station_*", source=SOURCE)
     if live.pems is not None:

@@ -6,8 +6,7 @@ log-in and download (``pems.live``), filling.
 Station files have no header. Their timestamps are the *begin* of an interval on the local wall
 clock: the hour that daylight saving skips is absent, and the hour that comes twice in November is
 ambiguous, so both of its UTC hours are nulled rather than guessed. A month's station-hour file
-appears when the month is over, a day's five-minute file a day or two later, at first perhaps
-without its last hours.
+appears when the month is over, a day's five-minute file days later, at first perhaps cut short.
 """
 
 import functools
@@ -158,8 +157,7 @@ def read_file_text(raw: RawFile) -> str:
 def _average_hours(table: pl.DataFrame, name: str) -> pl.DataFrame:
     """Return a row per station and local hour of a day's five-minute rows.
 
-    An hour has a value if all of its twelve intervals have one that is a fraction, as PeMS' own
-    hours are means over the hour.
+    An hour has a value, as PeMS' own the mean, if all twelve intervals have one, a fraction.
     """
     off_grid = pl.col("stamp") != pl.col("stamp").dt.truncate(_INTERVAL)
     problem = "{stamp} is not a five-minute interval"

@@ -1,8 +1,7 @@
 """Forecast weather of the five regions as it was known, collected hour by hour by a stranger.
 
-What belongs here: reading the two parts of the collection, which states of the forecast count, and
-what replaces forecasts on days before the first of them. What does not: places, variables and
-half-hours (``weather.forecast``).
+What belongs here: reading the two parts of the collection, which states of the forecast count, what
+replaces forecasts on earlier days. What does not: variables, half-hours (``weather.forecast``).
 
 ``weather_forecasts.parquet`` holds Open-Meteo's forecasts with the time at which each was
 collected; ``observed/`` its hourly reanalysis, known five days late. Two things are made of them:
@@ -48,9 +47,7 @@ CITIES = {
     "VIC1": "Melbourne",
 }
 OBSERVED_AFTER = timedelta(days=5)  # how late the reanalysis of an hour is known
-ERRORS_UNTIL = datetime(2026, 2, 18, 14, tzinfo=UTC)
-"""The last instant before the first test day: what substitutes are made of was known by then."""
-
+ERRORS_UNTIL = datetime(2026, 2, 18, 14, tzinfo=UTC)  # the last instant before the first test day
 ERROR_SCALE = 2.0  # what errors of substitutes are multiplied with; the reason is above
 SHRINKAGE_HOURS = 24.0  # known hours that a mean difference needs to count as much as none at all
 SHRINKAGE_DAYS = 7.0  # the same for what an hour of the day has beyond the mean

@@ -39,16 +39,10 @@ from compevo_pipeline.sources.common.tables import Period, check_periods
 
 SOURCE = "open_meteo_runs"
 NAME_FORMAT = "ecmwf_ifs_%Y%m%dT%H%MZ.json"
-PUBLIC_AFTER = timedelta(hours=12)
-"""Time from the start of a run to the instant from which anybody could have had it."""
-
+PUBLIC_AFTER = timedelta(hours=12)  # from which on anybody could have had a run
 URL = "https://single-runs-api.open-meteo.com/v1/forecast"
-CUSTOMER_URL = "https://customer-single-runs-api.open-meteo.com/v1/forecast"
-"""The same for a paid plan, whose key goes with every request."""
-
-RUN_HOUR = 18
-"""UTC; the newest run that is public when AEMO issues its day-ahead forecast, at 07:00 UTC."""
-
+CUSTOMER_URL = "https://customer-single-runs-api.open-meteo.com/v1/forecast"  # of a paid plan
+RUN_HOUR = 18  # UTC; its run is the newest public one at AEMO's issue of 07:00 UTC
 LOOKBACK = timedelta(days=4)  # how far back a refresh looks for runs that it does not have
 _FORECAST_DAYS = 3  # from the start of the run; the day that is forecast ends 44 hours after it
 _NO_SUCH_RUN = ("modelRunUnavailable", "run is not available")

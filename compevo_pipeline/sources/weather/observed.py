@@ -1,8 +1,7 @@
 """Daily weather of the five states, from the collected table of the News2Forecast benchmark.
 
 What belongs here: this table, and when each of its values could be known. What does not: forecasts
-of weather. The table holds observations, so a value for the predicted day itself is hindsight and
-is never available in time.
+of weather. The table holds observations: a value of the predicted day itself is hindsight.
 
 Morning and afternoon readings of a day are taken as known from 18:00 local time of that day.
 Minimum, maximum, wind and precipitation cover the whole day and are known from 09:00 the next

@@ -185,25 +185,22 @@ def test_a_generalist_reads_the_sum_of_all(examples):
     np.testing.assert_allclose(fit.predict(view, articles), expected_H, atol=1e-4)
 
 
-def test_readers_follow_their_members(examples):
-    members = [MemberConfig(), MemberConfig(entities=("NSW1",), first_step=24)]
-    retriever = _read(examples, members).retriever
-    views = [e.view for e in examples]
-    weights_ANH = np.ones((2, len(views), 48))
-    weights_ANH[1, [view.entity != "NSW1" for view in views]] = 0.25
-    weights_ANH[1, :, :24] = 0.25
-    apart = FittedReader(examples, retriever, members, np.ones((2, 1)), weights_ANH)
-    assert np.abs(apart.find(0, OUTAGES).weights_ZH - apart.find(1, OUTAGES).weights_ZH).max() > 0
+def test_a_reader_is_fitted_on_its_own_windows(examples):
+    members, retriever = [MemberConfig()] * 2, _read(examples, 2).retriever
+    is_own_AN = np.ones((2, len(examples)), dtype=bool)
+    is_own_AN[1, ::2] = False
+    others = [replace(e, truth_H=-e.truth_H) if i % 2 == 0 else e for i, e in enumerate(examples)]
+    readers = [
+        FittedReader(of, retriever, members, np.ones((2, 1)), is_own_AN)
+        for of in (examples, others)
+    ]
 
-    fits = fit_jointly(apart, [OUTAGES, OUTAGES], _equal(examples, 2))
-    article = apart.retriever.resolve(apart.retriever.retrieve(OUTAGES, views[0]))
-    readings = {
-        entity: fits[1].predict(replace(views[0], entity=entity), article)
-        for entity in ("NSW1", "SA1")
-    }
+    of_all, of_own = (
+        [reader.find(agent, OUTAGES).weights_ZH for reader in readers] for agent in (0, 1)
+    )
 
-    np.testing.assert_allclose(readings["SA1"][24:], 0.25 * readings["NSW1"][24:])
-    np.testing.assert_allclose(readings["SA1"][:24], readings["NSW1"][:24])
+    assert not np.array_equal(*of_all)
+    np.testing.assert_array_equal(*of_own)
 
 
 def test_changed_weights_or_logics_fit_the_reader_again(examples):

@@ -95,12 +95,8 @@ def test_windows_without_articles_or_truth_are_left_out(examples):
     assert not _fit(empty).find(0, LOGIC).weights_ZH.any()
 
 
-def _make_news(titles):
-    """Articles whose embeddings are all alike: what differs stands in the words alone."""
-    rows = [(name, f"https://x.example/{name}", name, START) for name in titles]
-    pool = make_pool(rows, HashingEncoder())
-    alike = np.repeat(sentence_encoder().encode(titles[:1]), len(titles), axis=0)
-    return NewsPool(pool.articles, alike, sentence_encoder().name)
+def _make_row(title):
+    return title, f"https://x.example/{title}", title, START
 
 
 def _read_news(examples, news):
@@ -114,38 +110,42 @@ def _give(example, *names, level, **changes):
     return replace(example, view=view, truth_H=np.zeros(48) + level)
 
 
+def _read_titles(examples, titles, levels, *later, entities=("QLD1",)):
+    """Fit on windows of a title each; return the fit, its windows, and later titles resolved."""
+    changed = [
+        _give(e, title, level=level, entity=entities[n % len(entities)])
+        for n, (e, title, level) in enumerate(zip(examples, titles, levels, strict=True))
+    ]
+    # The embeddings are all alike: what differs stands in the words alone.
+    pool = make_pool([_make_row(title) for title in (*titles, *later)], HashingEncoder())
+    alike = np.repeat(sentence_encoder().encode(titles[:1]), len(pool.articles), axis=0)
+    news = NewsPool(pool.articles, alike, sentence_encoder().name)
+    reader, retriever = _read_news(changed, news)
+    return reader, changed, [retriever.resolve([title]) for title in later]
+
+
 def test_a_number_is_read_by_its_words(examples):
     rng = np.random.default_rng(3)
     values, others = (rng.integers(10, 40, len(examples)) for _ in range(2))
     pairs = enumerate(zip(values, others, strict=True))
     titles = [f"{n}. Minimum {other}, maximum {value} degrees." for n, (value, other) in pairs]
-    changed = [
-        _give(e, title, level=(value - 25) / 10.0)
-        for e, title, value in zip(examples, titles, values, strict=True)
-    ]
-    news = _make_news([*titles, "Minimum 39, maximum 10 degrees."])
-    reader, retriever = _read_news(changed, news)
+    given = examples, titles, (values - 25) / 10.0, "Minimum 39, maximum 10 degrees."
+    reader, changed, (cold,) = _read_titles(*given, entities=("NSW1", "SA1"))
     sealed = SealedReadings({0: MemberConfig()}, SIZE)
     sealed.store(reader, [LOGIC])
-    cold = retriever.resolve(["Minimum 39, maximum 10 degrees."])
 
     for fit in (reader.find(0, LOGIC), sealed.find(0, "any")):
-        assert fit.predict(examples[0].view, cold).mean() == pytest.approx(-1.5, abs=0.3)
+        assert fit.predict(changed[0].view, cold).mean() == pytest.approx(-1.5, abs=0.3)
 
 
 def test_a_number_moves_each_entity_by_its_weight(examples):
     rng = np.random.default_rng(6)
     values = rng.integers(10, 40, len(examples))
     titles = [f"{n}. Maximum {value} degrees." for n, value in enumerate(values)]
-    changed = [
-        _give(
-            e, titles[n], level=(-1) ** n * (values[n] - 25) / 10.0, entity=("QLD1", "TAS1")[n % 2]
-        )
-        for n, e in enumerate(examples)
-    ]
-    reader, retriever = _read_news(changed, _make_news([*titles, "Maximum 38 degrees."]))
-    hot, fit = retriever.resolve(["Maximum 38 degrees."]), reader.find(0, LOGIC)
-    warm, cold = (fit.predict(changed[n].view, hot).mean() for n in (0, 1))
+    levels = (-1) ** np.arange(len(values)) * (values - 25) / 10.0
+    given = examples, titles, levels, "Maximum 38 degrees."
+    reader, changed, (hot,) = _read_titles(*given, entities=("QLD1", "TAS1"))
+    warm, cold = (reader.find(0, LOGIC).predict(changed[n].view, hot).mean() for n in (0, 1))
 
     assert warm > 0.8 and cold < -0.8
 
@@ -158,7 +158,7 @@ def test_each_part_of_the_day_has_weights(examples):
         is_warm = rng.integers(2, size=2)
         for part, warmth in zip(("morning", "evening"), is_warm, strict=True):
             title = f"{n} in the {part}"
-            rows.append((title, f"https://x.example/{title}", title, START))
+            rows.append(_make_row(title))
             embeddings.append(warm if warmth else cold)
         level_H = np.repeat([is_warm[0] - 0.5, 0.5 - is_warm[1]], 24)
         changed.append(_give(example, *(row[0] for row in rows[-2:]), level=level_H))
@@ -176,7 +176,7 @@ def test_each_part_of_the_day_has_weights(examples):
 
 def test_the_meaning_of_a_word_turns_with_seasons(examples):
     sky = ["clear sky", "clouds"]
-    rows = [(title, f"https://x.example/{title}", title, START) for title in sky]
+    rows = [_make_row(title) for title in sky]
     rng = np.random.default_rng(5)
     changed = []
     for n, (e, is_clear) in enumerate(zip(examples, rng.integers(2, size=240), strict=True)):
@@ -247,16 +247,13 @@ def test_numbers_that_run_with_time_are_not_read(examples):
         for n in at
     ]
     level = np.minimum(at, 0.75 * len(at)) / 40
-    changed = [
-        _give(e, title, level=value + rng.normal(size=48), entity="QLD1")
-        for e, title, value in zip(by_time, titles, level - level.mean(), strict=True)
-    ]
+    noisy = (level - level.mean())[:, None] + rng.normal(size=(len(at), 48))
     later = "In 2022 cases reach 9000; story 99000. Coal at 400.0 dollars"
-    reader, retriever = _read_news(changed, _make_news([*titles, later]))
+    reader, changed, (article,) = _read_titles(by_time, titles, noisy, later)
 
     fit = reader.find(0, LOGIC)
     assert not fit.keys_F.any()
-    assert np.abs(fit.predict(changed[-1].view, retriever.resolve([later]))).max() < 0.1
+    assert np.abs(fit.predict(changed[-1].view, article)).max() < 0.1
 
 
 def test_a_number_is_clipped_to_its_train_range(examples):
@@ -264,18 +261,13 @@ def test_a_number_is_clipped_to_its_train_range(examples):
     values = rng.integers(10, 40, len(examples))
     stories = rng.permutation(90_000)[: len(examples)]
     titles = [f"Story {s}: maximum {v} degrees." for s, v in zip(stories, values, strict=True)]
-    changed = [
-        _give(e, title, level=(value - 25) / 10.0, entity="QLD1")
-        for e, title, value in zip(examples, titles, values, strict=True)
-    ]
-
     named = ["Story 7: maximum 39 degrees.", "Story 8: maximum 390 degrees."]
-    reader, retriever = _read_news(changed, _make_news([*titles, *named]))
-    hottest, beyond = (
-        reader.find(0, LOGIC).predict(changed[0].view, retriever.resolve([name])) for name in named
-    )
+
+    reader, changed, later = _read_titles(examples, titles, (values - 25) / 10.0, *named)
+    fit = reader.find(0, LOGIC)
+    hottest, beyond = (fit.predict(changed[0].view, articles) for articles in later)
 
     assert hottest.mean() > 1.0
     # The word before and the word after it; the story's own number hardly ever repeats.
-    assert (reader.find(0, LOGIC).keys_F > 0).sum() == 2
+    assert (fit.keys_F > 0).sum() == 2
     np.testing.assert_array_equal(beyond, hottest)

@@ -1,4 +1,4 @@
-"""What agents observe, the prompts that hold it, candidates, samples and their probabilities."""
+"""What agents observe, and what they, an endpoint or the frozen backbone write of it."""
 
 import itertools
 
@@ -9,13 +9,17 @@ from compevo_core.agents.decoders import LOGIC, RetrievedArticle
 from compevo_core.agents.logics import SLOT_SEED_LOGICS, build_slots, read_slots
 from compevo_core.agents.observation import fit_logic_prompt, list_most_read, observe
 from compevo_core.agents.prompts import SEED_LOGICS, tokenize_prompt
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, DataError
+from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lm.grammar import SlotGrammar
 from compevo_core.lora import Population, PromptGroup
+from compevo_core.paper.changes import find_variant
+from compevo_core.training.trainer import train
 from tests.support.answers import pad_rows
-from tests.support.population import TITLES, tiny
-from tests.support.rounds import build_round_trainer
+from tests.support.models import build_model
+from tests.support.population import TITLES, news_pool, tiny, windows
+from tests.support.rounds import build_round_trainer, run_step
 from tests.support.tiny_backbone import build_backbone
 
 
@@ -327,3 +331,113 @@ def test_titles_read_most_often_come_first():
     a, b, c, d = (RetrievedArticle(name, "01 Jan", name, encode([name])[0]) for name in "abcd")
     assert list_most_read([(a, b), (c, b), (d, a)]) == ["a", "b", "c"]
     assert list_most_read([(), ()]) == []
+
+
+CHILD = "Watch the closures of smelters in the evening."
+LOGICS = ["Track public holidays and large events.", "Follow <|im_end|> the sun.", "Count sheep."]
+KNOWN = observe(
+    LOGICS,
+    rewards=[-0.5, -0.25, -1.0],
+    peers=[[1], [2], [0]],
+    headlines=[["Storm"], [], []],
+    recent="NSW1 6000 to 9000 MW",
+)
+
+
+def settings(**overrides):
+    return find_variant("mae-gpt").configure(tiny(**overrides))
+
+
+def with_endpoint(**overrides):
+    config = settings(evolution__every=1, **overrides)
+    return config.with_overrides({"evolution.selector": "endpoint:a-model"})
+
+
+def reply(text):
+    return {"choices": [{"message": {"content": text}}]}
+
+
+def propose(writer):
+    generators = [torch.Generator().manual_seed(agent) for agent in range(3)]
+    return writer.propose(KNOWN, torch.zeros(3, 0), generators)
+
+
+def ask(answer):
+    """What a writer makes of an endpoint that always answers so, and what it asks."""
+    asked = []
+
+    def transport(body):
+        asked.append(body)
+        return answer
+
+    writer = build_model(with_endpoint()).writer(transport)
+    return writer.propose(KNOWN, torch.zeros(3, 0), []), asked
+
+
+def test_each_child_is_one_request_with_history():
+    proposal, asked = ask(reply(CHILD))
+    body = asked[0]
+
+    assert proposal.group_logics == [[CHILD] * 3] * 3 and len(asked) == 9
+    assert not proposal.is_empty_AG.any() and proposal.mask_AGT.shape == (3, 3, 0)
+    assert proposal.candidate_AD.shape[0] == 3 and not proposal.candidate_AD.requires_grad
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("a-model", 0.7, 14)
+    system, user = (turn["content"] for turn in body["messages"])
+    assert system.startswith("You are a strategy analyst")
+    for known in ("Track public holidays", "-0.5000", "Agent_1 (Reward: -0.2500)", "Storm", "6000"):
+        assert known in user
+    # Logics are written by models: their special tokens must not end the turn.
+    assert "<|im_end|>" not in user and "Count sheep" not in user
+
+
+@pytest.mark.parametrize("text", [None, "[Insert your logic here]"])
+def test_an_answer_without_a_logic_leaves_the_parent(text):
+    proposal, _ = ask(reply(text))
+    assert proposal.is_empty_AG.all() and proposal.n_empty == 9
+    assert proposal.group_logics[2] == ["Count sheep."] * 3
+
+
+@pytest.mark.parametrize("answer", [{}, {"choices": []}, {"choices": [None]}])
+def test_an_answer_that_is_no_completion_fails(answer):
+    with pytest.raises(DataError, match="a-model"):
+        ask(answer)
+
+
+def test_a_lacking_endpoint_is_reported_before_round_0():
+    with pytest.raises(ConfigError, match="set COMPEVO_JUDGE_URL"):
+        build_model(with_endpoint()).writer()
+
+
+def test_the_backbone_mutates_alike_whatever_the_adapters_learnt():
+    model = build_model(settings(evolution__every=1))
+    writer = model.writer()
+    before = propose(writer)
+    for parameter in model.adapter_parameters():
+        parameter.data.normal_()
+    after = propose(writer)
+    assert before.group_logics == after.group_logics
+    assert torch.equal(before.candidate_AD, after.candidate_AD)
+    assert not before.candidate_AD.requires_grad
+
+
+def test_the_fittest_of_the_family_is_played():
+    trainer, state, batch = build_round_trainer(system="mae-gpt", evolution__every=1)
+    parents = list(state.logics)
+    result = run_step(trainer, state, batch)
+    for agent, played in enumerate(state.logics):
+        group = [parents[agent], *result.group_logics[agent]]
+        assert played in group
+        if played != parents[agent]:
+            rewards = result.group_rewards[agent]
+            assert rewards[result.group_logics[agent].index(played)] == max(rewards)
+
+
+@pytest.mark.slow
+def test_an_endpoint_run_plays_its_written_logics(tmp_path):
+    config = with_endpoint(run__rounds=2, run__validate_every=1, optim__forecast_lr=0.05)
+    data = (windows("train", 6), windows("val", 2, first_day=20), news_pool())
+    train(config, *data, tmp_path, selector=lambda _: reply(CHILD))
+    recorded = (tmp_path / "rounds.jsonl").read_text()
+
+    assert CompEvoForecaster.load(tmp_path, news_pool()).name == "mae-gpt"
+    assert CHILD in recorded and '"a-model"' not in recorded

@@ -3,16 +3,7 @@
 import numpy as np
 import pytest
 
-from compevo_core.agents.logics import (
-    REMEMBERED,
-    SLOT_SEED_LOGICS,
-    LogicRecord,
-    LogicRecords,
-    build_slots,
-    clean_logic,
-    cross_logics,
-    read_slots,
-)
+from compevo_core.agents import logics
 from compevo_core.agents.prompts import LOGIC_INSTRUCTIONS, SEED_LOGICS
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.data.datasets import NEM_PLACES
@@ -31,9 +22,9 @@ PAPER_LOGICS = (
 
 
 @pytest.mark.parametrize("was_cut", [False, True])
-@pytest.mark.parametrize("logic", [*SEED_LOGICS, *SLOT_SEED_LOGICS, *PAPER_LOGICS])
+@pytest.mark.parametrize("logic", [*SEED_LOGICS, *logics.SLOT_SEED_LOGICS, *PAPER_LOGICS])
 def test_a_complete_logic_stays_as_it_is(logic, was_cut):
-    assert clean_logic(logic, "old", was_cut=was_cut) == (logic, False)
+    assert logics.clean_logic(logic, "old", was_cut=was_cut) == (logic, False)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +37,7 @@ def test_a_complete_logic_stays_as_it_is(logic, was_cut):
     ],
 )
 def test_a_generated_logic_is_its_clean_first_line(text, expected):
-    assert clean_logic(text, "old") == (expected, False)
+    assert logics.clean_logic(text, "old") == (expected, False)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +59,7 @@ def test_a_generated_logic_is_its_clean_first_line(text, expected):
     ],
 )
 def test_placeholders_and_repeated_instructions_are_no_logic(text):
-    assert clean_logic(text, "old logic") == ("old logic", True)
+    assert logics.clean_logic(text, "old logic") == ("old logic", True)
 
 
 @pytest.mark.parametrize(
@@ -84,22 +75,24 @@ def test_placeholders_and_repeated_instructions_are_no_logic(text):
 )
 def test_a_cut_logic_ends_at_its_last_clause(text, kept):
     expected = text if kept is None else text[:kept].removesuffix(",").removesuffix(".") + "."
-    assert clean_logic(text, "old", was_cut=True) == (expected, False)
-    assert clean_logic(text, "old") == (text, False)
+    assert logics.clean_logic(text, "old", was_cut=True) == (expected, False)
+    assert logics.clean_logic(text, "old") == (text, False)
 
 
 def test_two_topics_differ_and_no_pair_repeats():
-    topics = build_slots([])[1]
+    topics = logics.build_slots([])[1]
     assert len({frozenset(topic.strip().split(" and ")) for topic in topics}) == len(topics) == 55
 
 
 def test_a_logic_names_only_regions_of_the_data():
-    assert build_slots(["123456"])[2] == [" in any region,"]
-    assert build_slots(["SA1"])[2] == [" in any region,", " in South Australia,"]
-    assert len(build_slots(sorted(NEM_PLACES))[2]) == 6
+    assert logics.build_slots(["123456"])[2] == [" in any region,"]
+    assert logics.build_slots(["SA1"])[2] == [" in any region,", " in South Australia,"]
+    assert len(logics.build_slots(sorted(NEM_PLACES))[2]) == 6
 
     # Home news needs a region of its own.
-    placed, nowhere = (build_slots([name], selects=True, top_k=12) for name in ("SA1", "JENA"))
+    placed, nowhere = (
+        logics.build_slots([name], selects=True, top_k=12) for name in ("SA1", "JENA")
+    )
     assert placed[2] == [" in any region,", " in the home region,", " in South Australia,"]
     assert nowhere[2] == [" in any region,"]
     assert [len(slot) for slot in placed[3:6]] == [4, 2, 3]
@@ -110,9 +103,9 @@ def test_a_logic_names_only_regions_of_the_data():
 def test_every_seed_logic_is_a_complete_grammar_sentence(backbone):
     tokenizer = load_backbone(BackboneConfig(name_or_path=backbone), device="cpu").tokenizer
     stops = [tokenizer.eos_token_id]
-    grammar = SlotGrammar(build_slots(sorted(NEM_PLACES)), tokenizer, stops)
+    grammar = SlotGrammar(logics.build_slots(sorted(NEM_PLACES)), tokenizer, stops)
 
-    for logic in SLOT_SEED_LOGICS:
+    for logic in logics.SLOT_SEED_LOGICS:
         ids = tokenizer(f" {logic}", add_special_tokens=False)["input_ids"]
         assert all(ids[place] in grammar.allowed(tuple(ids[:place])) for place in range(len(ids)))
         assert list(grammar.allowed(tuple(ids))) == stops
@@ -126,10 +119,12 @@ def test_a_crossed_logic_has_its_parents_slots():
         "Track news about rooftop solar and fuel prices in any region, one article at a time, at "
         "any time of day, as a sign of higher values.",
     ]
-    known = [slots for slots in map(read_slots, parents) if slots is not None]
+    known = [slots for slots in map(logics.read_slots, parents) if slots is not None]
     rng = np.random.default_rng(0)
-    crossed = [cross_logics(parents, lambda below: int(rng.integers(below))) for _ in range(200)]
-    children = list(map(read_slots, crossed))
+    crossed = [
+        logics.cross_logics(parents, lambda below: int(rng.integers(below))) for _ in range(200)
+    ]
+    children = list(map(logics.read_slots, crossed))
     for slot in ("verb", "region", "time", "sign", "selectors"):
         ours, theirs = ({getattr(one, slot) for one in some} for some in (children, known))
         assert ours == theirs
@@ -138,7 +133,7 @@ def test_a_crossed_logic_has_its_parents_slots():
     assert {("power outages", "rooftop solar"), ("rooftop solar",)} < named
 
     # What is not a sentence with slots has none to give.
-    assert cross_logics(["Follow large plants.", parents[0]], lambda _: 0) == parents[0]
+    assert logics.cross_logics(["Follow large plants.", parents[0]], lambda _: 0) == parents[0]
 
 
 STEADY, LUCKY, BAD = np.full(16, 0.2), np.array([4.0, *[0.0] * 15]), np.full(16, -0.1)
@@ -146,14 +141,14 @@ STEADY, LUCKY, BAD = np.full(16, 0.2), np.array([4.0, *[0.0] * 15]), np.full(16,
 
 def test_a_record_holds_mean_and_standard_error():
     gains = np.array([0.5, -0.1, 0.3, 0.1, 0.7])
-    record = LogicRecord().add(gains[:2]).add(gains[2:])
+    record = logics.LogicRecord().add(gains[:2]).add(gains[2:])
     assert np.isclose(record.gain, gains.mean())
     assert np.isclose(record.standard_error, gains.std() / np.sqrt(5))
     assert np.isclose(record.lower_bound, record.gain - record.standard_error)
 
 
 def test_an_earlier_steady_gain_beats_luck():
-    records = LogicRecords()
+    records = logics.LogicRecords()
     records.add(0, ["bad", "steady"], np.stack([BAD, STEADY]))
     assert LUCKY.mean() > STEADY.mean()
     assert records.add(0, ["bad", "lucky"], np.stack([BAD, LUCKY])) == "steady"
@@ -165,14 +160,14 @@ def test_an_earlier_steady_gain_beats_luck():
 
 
 def test_ties_keep_the_played_logic_counted_once():
-    records = LogicRecords()
+    records = logics.LogicRecords()
     assert records.add(0, ["played", "other", "other"], np.stack([STEADY] * 3)) == "played"
     (values,) = records.to_json().values()
     assert values["other"][0] == 16
 
 
 def test_old_gains_count_less_and_are_forgotten():
-    records = LogicRecords()
+    records = logics.LogicRecords()
     records.add(0, ["old"], STEADY[None])
     for _ in range(3):
         records.add(0, ["new"], BAD[None])
@@ -184,20 +179,20 @@ def test_old_gains_count_less_and_are_forgotten():
 
 
 def test_the_best_other_logics_are_kept_by_agent():
-    records = LogicRecords()
+    records = logics.LogicRecords()
     names = ["a", "b", "c", "d", "e"]
     gains = np.stack([np.full(4, rank / 10) for rank in range(5)])
     records.add(0, names, gains)
     records.add(1, names[::-1], gains)
     assert records.list_best(0, but="e") == ["d", "c", "b"]
     assert records.list_best(1, but="e") == ["a", "b", "c"]
-    assert len(records.list_best(0, but="e")) == REMEMBERED
+    assert len(records.list_best(0, but="e")) == logics.REMEMBERED
     assert records.list_best(7, but="e") == []
 
 
 def test_records_survive_a_checkpoint():
-    records = LogicRecords()
+    records = logics.LogicRecords()
     records.add(0, ["a", "b"], np.stack([STEADY, LUCKY]))
-    again = LogicRecords.from_json(records.to_json())
+    again = logics.LogicRecords.from_json(records.to_json())
     assert again.to_json() == records.to_json()
     assert again.list_best(0, but="a") == ["b"]

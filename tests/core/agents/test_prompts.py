@@ -12,18 +12,8 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders, models, normalizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from compevo_core.agents import prompts
 from compevo_core.agents.decoders import RetrievedArticle
-from compevo_core.agents.prompts import (
-    SEED_LOGICS,
-    Observation,
-    clean_text,
-    count_first_line,
-    list_stop_tokens,
-    render_forecast_prompt,
-    render_logic_and_news,
-    render_logic_prompt,
-    tokenize_prompt,
-)
 from tests.support.population import windows
 from tests.support.tiny_backbone import build_backbone
 
@@ -54,7 +44,7 @@ VIEW = windows("train", 1).views()[0]
 )
 def test_special_tokens_of_a_headline_reach_no_prompt(attack):
     text = _render("logic", attack)
-    observed = _render_logic(Observation(1, attack, -0.1, [], headlines=[attack]))
+    observed = _render_logic(prompts.Observation(1, attack, -0.1, [], headlines=[attack]))
 
     assert observed.count("<|im_start|>") == text.count("<|im_start|>") == 3
     assert text.count("<|im_end|>") == 2
@@ -64,7 +54,7 @@ def test_special_tokens_of_a_headline_reach_no_prompt(attack):
 
 @given(st.text(max_size=200), st.integers(8, 60))
 def test_cleaned_text_is_one_short_printable_line(text, limit):
-    cleaned = clean_text(text, limit)
+    cleaned = prompts.clean_text(text, limit)
     assert len(cleaned) <= limit and cleaned.isprintable() and "\n" not in cleaned
 
 
@@ -73,12 +63,14 @@ def _articles(*titles):
 
 
 def _render(logic, *titles):
-    text = render_logic_and_news(logic, _articles(*titles), title_characters=40)
-    return "".join(render_forecast_prompt(VIEW, ["7990.5", "8010.0"], (), text, tokenizer=_Chat()))
+    text = prompts.render_logic_and_news(logic, _articles(*titles), title_characters=40)
+    return "".join(
+        prompts.render_forecast_prompt(VIEW, ["7990.5", "8010.0"], (), text, tokenizer=_Chat())
+    )
 
 
 def _render_logic(seen, *, paraphrased=False, chat=_Chat):
-    return render_logic_prompt(seen, paraphrased=paraphrased, tokenizer=chat())
+    return prompts.render_logic_prompt(seen, paraphrased=paraphrased, tokenizer=chat())
 
 
 @pytest.mark.parametrize("kind", ["chat", "plain"])
@@ -86,9 +78,9 @@ def test_the_shared_part_ignores_logic_and_news(kind):
     plain = build_backbone().tokenizer
     tokenizer, parts = _Chat() if kind == "chat" else plain, set()
 
-    for logic, news in itertools.product(SEED_LOGICS[:3], ([], _articles("Heatwave"))):
-        text = render_logic_and_news(logic, news, title_characters=40)
-        shared, rest = render_forecast_prompt(VIEW, ["1"], [], text, tokenizer=tokenizer)
+    for logic, news in itertools.product(prompts.SEED_LOGICS[:3], ([], _articles("Heatwave"))):
+        text = prompts.render_logic_and_news(logic, news, title_characters=40)
+        shared, rest = prompts.render_forecast_prompt(VIEW, ["1"], [], text, tokenizer=tokenizer)
         parts.add(shared)
         assert text in rest
 
@@ -105,7 +97,7 @@ def test_the_forecast_prompt_shows_all_its_parts():
     assert "News: none." in _render(None) and "Logic" not in _render(None)
 
 
-SEEN = Observation(
+SEEN = prompts.Observation(
     3,
     "Prioritize heatwaves.",
     -0.045,
@@ -208,8 +200,8 @@ def _build_llama(*, marks_spaces):
 
 def test_a_prompt_does_not_end_the_sequence():
     for closes in (False, True):
-        assert tokenize_prompt(_Characters(closes=closes), "ab") == [97, 98]
-    assert tokenize_prompt(_Characters(closes=True), "") == [EOS]
+        assert prompts.tokenize_prompt(_Characters(closes=closes), "ab") == [97, 98]
+    assert prompts.tokenize_prompt(_Characters(closes=True), "") == [EOS]
 
 
 @pytest.mark.parametrize("has_chat_layout", [False, True])
@@ -223,17 +215,17 @@ def test_a_prompt_begins_with_one_token_of_it(has_chat_layout, marks_spaces):
         )
         assert text.startswith("<s>")
 
-    ids = tokenize_prompt(tokenizer, text)
+    ids = prompts.tokenize_prompt(tokenizer, text)
     assert ids[0] == BOS
     assert ids.count(BOS) == 1
 
 
 def test_line_breaks_behind_space_tokens_stop_generation():
-    assert list_stop_tokens(_Characters()) == [EOS, 10]
+    assert prompts.list_stop_tokens(_Characters()) == [EOS, 10]
 
     tokenizer = _build_llama(marks_spaces=True)
     assert len(tokenizer("\n", add_special_tokens=False)["input_ids"]) == 2
-    stops = list_stop_tokens(tokenizer)
+    stops = prompts.list_stop_tokens(tokenizer)
     assert [tokenizer.decode([id_]) for id_ in stops] == ["</s>", "\n"]
 
 
@@ -249,11 +241,11 @@ def test_line_breaks_behind_space_tokens_stop_generation():
 )
 def test_the_first_line_ends_with_its_end_token(text, expected):
     ids = [ord(character) for character in text]
-    assert count_first_line(_Characters(), ids) == len(expected)
+    assert prompts.count_first_line(_Characters(), ids) == len(expected)
 
 
 def test_a_token_around_a_line_break_ends_lines():
     tokenizer = _build_llama(marks_spaces=False)
     first = tokenizer("Follow storms", add_special_tokens=False)["input_ids"]
     rest = tokenizer("and write on", add_special_tokens=False)["input_ids"]
-    assert count_first_line(tokenizer, [*first, 4, *rest]) == len(first) + 1
+    assert prompts.count_first_line(tokenizer, [*first, 4, *rest]) == len(first) + 1

@@ -10,7 +10,6 @@ import torch
 from compevo_core.agents import retrieval
 from compevo_core.agents.logics import build_slots, find_topics, read_query
 from compevo_core.agents.prompts import SEED_LOGICS
-from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config.sections import MemberConfig
 from compevo_core.lm.encoder import HashingEncoder
 from tests.support.planted import planted_world, sentence_encoder
@@ -26,7 +25,7 @@ def write_logic(place="any region", rest=""):
 
 def _retriever(top_k=64, *, selects=True):
     world = planted_world(is_regional=True)
-    return NewsRetriever(world.news, sentence_encoder(), top_k, selects=selects)
+    return retrieval.NewsRetriever(world.news, sentence_encoder(), top_k, selects=selects)
 
 
 def _view():
@@ -103,7 +102,7 @@ VIEW = windows("train", 1).views()[0]
 
 def test_a_logic_retrieves_only_its_nearest_candidates():
     encoder = HashingEncoder()
-    retriever = NewsRetriever(news_pool(), encoder, 2)
+    retriever = retrieval.NewsRetriever(news_pool(), encoder, 2)
     for logic in (TITLES[3], TITLES[1], SEED_LOGICS[0]):
         similarity = encoder.encode(TITLES) @ encoder.encode([logic])[0]
         expected = [article_ids()[i] for i in np.argsort(-similarity, kind="stable")[:2]]
@@ -113,14 +112,14 @@ def test_a_logic_retrieves_only_its_nearest_candidates():
     assert retriever.retrieve(TITLES[3], VIEW)[0] == nearest
     without = replace(VIEW, candidate_ids=tuple(i for i in VIEW.candidate_ids if i != nearest))
     assert nearest not in retriever.retrieve(TITLES[3], without)
-    assert NewsRetriever(news_pool(), encoder, 0).retrieve(TITLES[3], VIEW) == ()
+    assert retrieval.NewsRetriever(news_pool(), encoder, 0).retrieve(TITLES[3], VIEW) == ()
 
 
 def test_an_agents_scope_limits_its_candidates():
     pool = news_pool()
     titles = ["Sydney storm cuts power", "Brisbane heat record", *TITLES[2:]]
     pool.articles = pool.articles.with_columns(title=np.array(titles))
-    retriever = NewsRetriever(pool, HashingEncoder(), len(TITLES))
+    retriever = retrieval.NewsRetriever(pool, HashingEncoder(), len(TITLES))
 
     def retrieve(view, scope):
         return retriever.retrieve_for(MemberConfig(news_scope=scope), "heat", [view])[0]
@@ -136,7 +135,7 @@ def test_an_agents_scope_limits_its_candidates():
 
 def test_logic_embeddings_are_cached_within_a_limit(monkeypatch, spy):
     monkeypatch.setattr(retrieval, "_KEPT_EMBEDDINGS", 2)
-    retriever = NewsRetriever(news_pool(), HashingEncoder(), 1)
+    retriever = retrieval.NewsRetriever(news_pool(), HashingEncoder(), 1)
     calls = spy(retriever.encoder, "encode")
     for logic in ("heat", "heat", "storm", "heat", "travel", "storm"):
         retriever.retrieve(logic, VIEW)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from compevo_core.baselines import fit_baseline, load_baseline, smoothing
-from compevo_core.baselines.smoothing import Ets
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from tests.support.window_samples import make_set, make_window
@@ -46,21 +45,21 @@ def test_a_long_season_is_removed_and_restored():
     noise = np.random.default_rng(0).normal(0, 1, 144)
     days = np.concatenate([wave, wave[:48]]) + noise
     fields = {"x": days[:96], "y": days[96:], "horizon": 48}
-    fitted = Ets.fit(make_set([make_window(0, **fields)]))
+    fitted = smoothing.Ets.fit(make_set([make_window(0, **fields)]))
     view = make_window(5, split="test", **(fields | {"x": days[:96] + 40})).view
     np.testing.assert_allclose(fitted.predict([view])[0], wave[:48] + 40, atol=6)
 
 
 def test_a_level_continues_and_unknown_series_are_refused():
     level = WindowSet([make_days(0, np.full(96, 7.0))], dataset="bitcoin")
-    fitted = Ets.fit(level)
+    fitted = smoothing.Ets.fit(level)
     np.testing.assert_allclose(fitted.predict(level.views())[0], 7.0)
     assert fitted.predict([]).shape == (0, 48)
     other = make_days(1, STEPS, entity="other", split="test").view
     with pytest.raises(DataError, match="belongs to other"):
         fitted.predict([other])
     with pytest.raises(LeakageError):
-        Ets.fit(WindowSet([make_days(1, STEPS, split="test")], dataset="bitcoin"))
+        smoothing.Ets.fit(WindowSet([make_days(1, STEPS, split="test")], dataset="bitcoin"))
 
 
 def test_the_day_of_hourly_data_is_seasonal():
@@ -70,7 +69,7 @@ def test_the_day_of_hourly_data_is_seasonal():
     fields = {"step_minutes": 60, "x": values[:336], "y": values[336:]}
     train = make_set([make_window(0, **fields)])
     view = make_window(5, split="test", **fields).view
-    forecast_H = Ets.fit(train).predict([view])[0]
+    forecast_H = smoothing.Ets.fit(train).predict([view])[0]
     # Without a season the last value goes on: 130 away in the mean.
     assert np.abs(forecast_H - values[336:]).mean() < 60
 
@@ -82,12 +81,12 @@ def test_a_lookback_too_short_for_ets_is_refused():
 
     rough = 50 + 10 * np.sin(2 * np.pi * STEPS / 7) + np.random.default_rng(0).normal(size=96)
     with pytest.raises(DataError, match="12 steps or more"):
-        Ets.fit(make(11))
+        smoothing.Ets.fit(make(11))
     # Two weeks are too few for a damped trend and a week: the forms of the library need more.
     for lookback in (12, 14, 15):
         days = make(lookback)
         forms = {days[0].view.entity: ("AAAD", (0.5, 0.1, 0.1, 0.9))}
-        damped = Ets(forms)
+        damped = smoothing.Ets(forms)
         assert np.isfinite(damped.predict(days.views())).all()
 
 
@@ -118,5 +117,5 @@ def test_the_forms_of_many_series_take_no_longer(monkeypatch):
     monkeypatch.setattr(smoothing, "_take_off_long", note)
     window = make_days(0, STEPS, past=np.ones(2000))
     for series in (1, 100, 5000):
-        Ets._choose([window], series)
+        smoothing.Ets._choose([window], series)
     assert read == [1000, 200, 60]

@@ -5,22 +5,17 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from compevo_core.baselines.known_errors import (
-    POOLED_WINDOWS,
-    RULE_GRID,
-    ErrorLevels,
-    LevelRule,
-    follow_levels,
-    split_by_time,
-)
+from compevo_core.baselines import known_errors
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import DataError
 from tests.support import population as small
 from tests.support.window_samples import NEW_YEAR, make_window
 
 DAY = 1440
-MEAN = LevelRule("mean", 1.0)
-DRAWN = POOLED_WINDOWS / (1 + POOLED_WINDOWS)  # towards the mean, of one error
+MEAN = known_errors.LevelRule("mean", 1.0)
+DRAWN = known_errors.POOLED_WINDOWS / (
+    1 + known_errors.POOLED_WINDOWS
+)  # towards the mean, of one error
 
 
 def _errors(*values):
@@ -37,7 +32,7 @@ def estimate_level(rule, series, minutes, rows, error_ABH):
 def start_levels(rule, series, error_ABH):
     names = [str(row) for row in range(series)]
     scaler = Scaler(mean=dict.fromkeys(names, 0.0), std=dict.fromkeys(names, 1.0))
-    return ErrorLevels(rule, scaler, len(error_ABH), error_ABH.shape[-1])
+    return known_errors.ErrorLevels(rule, scaler, len(error_ABH), error_ABH.shape[-1])
 
 
 def add_errors(levels, minutes, rows, error_ABH):
@@ -68,7 +63,7 @@ def test_levels_decay_and_are_drawn_to_the_mean(minutes, rows, errors, levels):
 
 
 def test_the_kalman_gain_is_the_textbook_filters():
-    rule = LevelRule("kalman", 10.0)
+    rule = known_errors.LevelRule("kalman", 10.0)
     gain = 1 - 0.5 ** (1 / 10)
     noise = gain**2 / (1 - gain)
     mean, variance = 5.0, 1.0
@@ -85,7 +80,7 @@ def test_evidence_adds_up_and_older_windows_are_refused():
     error = np.random.default_rng(0).normal(size=(2, 6, 3))
     minutes = [0, 0, DAY, DAY, 3 * DAY, 3 * DAY]
     rows = [0, 1] * 3
-    for rule in RULE_GRID[1:]:
+    for rule in known_errors.RULE_GRID[1:]:
         once, twice = (start_levels(rule, 2, error) for _ in range(2))
         add_errors(once, minutes, rows, error)
         add_errors(twice, minutes[:3], rows[:3], error[:, :3])
@@ -97,20 +92,20 @@ def test_evidence_adds_up_and_older_windows_are_refused():
 
 def test_the_halves_of_a_span_share_no_truth():
     views = [make_window(day, window_id=f"w{day}").view for day in range(5)]
-    first, second = split_by_time(views)
+    first, second = known_errors.split_by_time(views)
     assert (first.tolist(), second.tolist()) == ([0, 1], [2, 3, 4])
 
     # Half a day apart, a target reaches over the middle: its window is in neither half.
     origin = views[0].origin_utc
     close = [make_window(0, origin=origin + i * timedelta(hours=12)).view for i in range(4)]
-    first, second = split_by_time(close)
+    first, second = known_errors.split_by_time(close)
     assert (first.tolist(), second.tolist()) == ([0], [2, 3])
 
 
 TRAIN = small.windows("train", 6)
 LATER = small.windows("val", 3, first_day=60)
 SCALER = Scaler.fit(TRAIN)
-RULE = LevelRule("mean", 2.0)
+RULE = known_errors.LevelRule("mean", 2.0)
 HIGH = 40.0
 
 
@@ -127,7 +122,7 @@ def _too_high(windows, by=HIGH):
 def test_levels_are_kept_in_units_of_spread():
     first = _one_series(list(TRAIN))
     other = next(w for w in TRAIN if w.view.entity != first[0].view.entity)
-    levels = ErrorLevels(RULE, SCALER, 2)
+    levels = known_errors.ErrorLevels(RULE, SCALER, 2)
     levels.observe(first, _too_high(first, SCALER.std[first[0].view.entity]))
 
     lent_H = levels.apply([other.view], np.zeros((1, 2, 48)))[0, 0]
@@ -137,7 +132,7 @@ def test_levels_are_kept_in_units_of_spread():
 @pytest.mark.parametrize(("unknown", "without"), [(0, 1), (14, 2)])
 def test_a_window_gets_the_level_it_knew(unknown, without):
     days = [window.change_view(unknown_steps=unknown) for window in _one_series(list(TRAIN))]
-    followed_NPH = follow_levels(RULE, SCALER, days, _too_high(days))
+    followed_NPH = known_errors.follow_levels(RULE, SCALER, days, _too_high(days))
     truth_NH = np.stack([window.y for window in days])
 
     # At the first origin nothing is known, at the second one the error of the first day is; of a
@@ -148,10 +143,10 @@ def test_a_window_gets_the_level_it_knew(unknown, without):
 
 def test_other_windows_and_unknown_series_are_refused():
     days = list(TRAIN)
-    levels = ErrorLevels(RULE, SCALER, 2)
+    levels = known_errors.ErrorLevels(RULE, SCALER, 2)
     with pytest.raises(DataError, match="every window once"):
         levels.observe(days, _too_high(days)[1:])
 
     few = Scaler(mean={"X": 0.0}, std={"X": 1.0})
     with pytest.raises(DataError, match="the train split"):
-        ErrorLevels(RULE, few, 2).observe(days, _too_high(days))
+        known_errors.ErrorLevels(RULE, few, 2).observe(days, _too_high(days))

@@ -14,24 +14,13 @@ from compevo_core.data.schemas import PUBLISHED_SCHEMA, STEP_COVARIATE_SCHEMA
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.evaluation import baseline_scores
-from compevo_core.evaluation.baseline_scores import score_baselines
 from compevo_core.evaluation.scopes import Scope
-from tests.support.window_samples import (
-    DAY,
-    HALF_HOUR,
-    change_views,
-    from_nem,
-    make_daily_values,
-    make_operational_spec,
-    make_published,
-    make_series,
-    make_window_set,
-)
+from tests.support import window_samples as samples
 
 MODELS = ("published-error-ridge", "published-error-gbm")
 N_DAYS = 90
 N_TRAIN = 70
-FIRST = from_nem(2025, 6, 1)
+FIRST = samples.from_nem(2025, 6, 1)
 ISSUED_BEFORE = timedelta(hours=7)
 UNKNOWN = 14
 
@@ -51,9 +40,9 @@ def make_publications(truth_DH):
     for day, truth_H in enumerate(truth_DH):
         # The error by half-hour is a slow walk: yesterday's is the best guess of today's.
         bias = 0.9 * bias + rng.normal(0, 20, 48)
-        issued = FIRST + day * DAY - ISSUED_BEFORE
+        issued = FIRST + day * samples.DAY - ISSUED_BEFORE
         for step in range(48):
-            start = FIRST + day * DAY + step * HALF_HOUR
+            start = FIRST + day * samples.DAY + step * samples.HALF_HOUR
             median = truth_H[step] - bias[step]
             published += [
                 ("NSW1", start, median + spread, issued, quantile, "a")
@@ -68,11 +57,11 @@ def make_publications(truth_DH):
 
 @pytest.fixture(scope="module")
 def windows():
-    values = make_daily_values(N_DAYS, seed=4)
+    values = samples.make_daily_values(N_DAYS, seed=4)
     published, solar = make_publications(np.array(values).reshape(N_DAYS, 48))
     return build_windows(
-        make_operational_spec(date(2025, 6, 3), date(2025, 12, 31), past_evidence=False),
-        make_series(values, first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"),
+        samples.make_operational_spec(date(2025, 6, 3), date(2025, 12, 31), past_evidence=False),
+        samples.make_series(values, first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"),
         published=published,
         step_covariates=solar,
     )
@@ -108,8 +97,8 @@ def test_what_train_did_not_have_is_refused(name, windows):
     with pytest.raises(DataError, match="no published forecast"):
         fitted.predict([replace(view, published=None)])
     with pytest.raises(DataError, match="with its errors"):
-        fit_baseline(name, make_window_set(40))
-    assert not is_applicable(name, make_window_set(3)) and is_applicable(name, windows)
+        fit_baseline(name, samples.make_window_set(40))
+    assert not is_applicable(name, samples.make_window_set(3)) and is_applicable(name, windows)
 
 
 def forget_publications(windows, **of):
@@ -119,7 +108,7 @@ def forget_publications(windows, **of):
         is_meant = all(getattr(view, name) == value for name, value in of.items())
         return {"published": None} if is_meant else {}
 
-    return change_views(windows, forget)
+    return samples.change_views(windows, forget)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -142,11 +131,11 @@ def test_a_train_without_publications_excludes_the_model(name, windows, monkeypa
     assert is_applicable(name, test, one_day)
     for lacking in ({}, {"unknown_steps": UNKNOWN}):
         assert not is_applicable(name, test, forget_publications(train, **lacking))
-    assert not is_applicable(name, change_views(test, lambda _: {"entity": "QLD1"}), train)
+    assert not is_applicable(name, samples.change_views(test, lambda _: {"entity": "QLD1"}), train)
 
     options = {"experiment": "main", "seeds": 1, "commit": "abc"}
     scopes = [Scope(subset="test", windows=test)]
-    scores = score_baselines(forget_publications(train), scopes, **options)
+    scores = baseline_scores.score_baselines(forget_publications(train), scopes, **options)
     assert "published" in scores.forecasts[0] and name not in scores.forecasts[0]
 
 
@@ -177,10 +166,10 @@ def give_weather(windows, *, every):
     weather = {"temperature_c": np.full(48, 21.0), "temperature_c_lag1": np.full(48, 20.0)}
 
     def give(view):
-        is_meant = (view.origin_utc - FIRST) // DAY % every == 0
+        is_meant = (view.origin_utc - FIRST) // samples.DAY % every == 0
         return {"step_covariates": view.step_covariates | weather} if is_meant else {}
 
-    return change_views(windows, give)
+    return samples.change_views(windows, give)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -205,7 +194,7 @@ def test_a_covariate_missing_at_one_lead_is_dropped(windows):
 OWN_MODELS = ("own-weather-ridge", "own-weather-gbm")
 WEATHER_DAYS = 110
 WEATHER_TRAIN = 90
-SPRING = from_nem(2025, 9, 1)
+SPRING = samples.from_nem(2025, 9, 1)
 MW_PER_DEGREE = 40.0
 
 
@@ -222,17 +211,17 @@ def of_weather():
     demand = 1000.0 + MW_PER_DEGREE * warm_DH + rng.normal(0, 5, (WEATHER_DAYS, 48))
 
     rows = [
-        ("NSW1", name, SPRING + (48 * day + step) * HALF_HOUR, value, issued, "a")
+        ("NSW1", name, SPRING + (48 * day + step) * samples.HALF_HOUR, value, issued, "a")
         for day in range(WEATHER_DAYS)
-        for issued in [SPRING + day * DAY - timedelta(hours=7)]
+        for issued in [SPRING + day * samples.DAY - timedelta(hours=7)]
         for step in range(48)
         for name, value in ((TEMPERATURE, degrees_DH[day, step]), ("solar_mw", 100.0 + step))
     ]
     values, name = demand.ravel().tolist(), "AEMO/OPERATIONAL_DEMAND/NSW1"
     windows = build_windows(
-        make_operational_spec(date(2025, 9, 16), date(2026, 3, 31)),
-        make_series(values, first=SPRING, series_id=name),
-        published=make_published(SPRING, WEATHER_DAYS),
+        samples.make_operational_spec(date(2025, 9, 16), date(2026, 3, 31)),
+        samples.make_series(values, first=SPRING, series_id=name),
+        published=samples.make_published(SPRING, WEATHER_DAYS),
         step_covariates=pl.DataFrame(rows, schema=STEP_COVARIATE_SCHEMA, orient="row"),
     )
     return windows[: 2 * (WEATHER_TRAIN - 15)], windows[2 * (WEATHER_TRAIN - 15) :]
@@ -249,7 +238,9 @@ def change_steps(view, changes, **others):
 
 def forget_weather(windows):
     kept = ("past", "solar", "published")
-    return change_views(windows, lambda view: {"step_covariates": select_steps(view, *kept)})
+    return samples.change_views(
+        windows, lambda view: {"step_covariates": select_steps(view, *kept)}
+    )
 
 
 @pytest.mark.parametrize("name", OWN_MODELS)
@@ -326,7 +317,7 @@ def test_trees_on_errors_see_weather_and_past(of_weather):
 @pytest.mark.parametrize("name", OWN_MODELS)
 def test_views_without_a_past_are_refused(name, of_weather):
     train, test = of_weather
-    young = make_window_set(split="train")
+    young = samples.make_window_set(split="train")
     assert not is_applicable(name, young)
     with pytest.raises(DataError, match="own past"):
         fit_baseline(name, young)

@@ -78,7 +78,6 @@ def test_every_setting_is_varied_or_has_a_reason():
     assert len({config.hash for config in configs}) == len(PRESETS)
     configs += map(RunConfig.from_mapping, read_configs(REPO / "results").values())
     members = [member for config in configs for member in config.population.members]
-    guide = (REPO / "docs" / "how-to" / "make-agents-differ.md").read_text("utf-8")
 
     idle = {
         name
@@ -87,8 +86,7 @@ def test_every_setting_is_varied_or_has_a_reason():
     } - PAPER.keys()
     assert {name if name in KEPT else name.partition(".")[0] for name in idle} == KEPT.keys()
     for name, field in MemberConfig.model_fields.items():
-        is_moved = any(getattr(member, name) != field.default for member in members)
-        assert is_moved or f"{name} = " in guide or f"{name}: " in guide, name
+        assert any(getattr(member, name) != field.default for member in members), name
 
 
 @pytest.mark.parametrize(
@@ -179,12 +177,8 @@ def test_overrides_change_one_setting_and_the_hash():
     [
         ([{"prio": "gbm"}, {}], "unknown setting population.members[0].prio; known: calibration_"),
         ([{}, {"prior": "gb"}], "members[1].prior = 'gb' should be 'none', 'last-value'"),
-        ([{}, {"first_step": 99}], "members[1].first_step = 99 should be less than or"),
-        ([{}, {"first_step": 9, "last_step": 1}], "members[1]: first_step = 9 is after last"),
         ([{"window_share": 0}, {}], "members[0].window_share = 0 should be greater than 0"),
-        ([{"lookback_steps": "3"}, {}], "members[0].lookback_steps = '3' should be a valid"),
-        ([{"entities": "NSW1"}, {}], "population.members[0].entities = 'NSW1' should be a list"),
-        ([{"entities": [1]}, {}], "population.members[0].entities[0] = 1 should be a valid string"),
+        ([{"seed": "3"}, {}], "members[0].seed = '3' should be a valid"),
         ([1, {}], "population.members[0] = 1 should be a table of settings"),
         ("gbm", "population.members = 'gbm' should be a list"),
         ([{}], "population: 1 members for 2 agents: give one entry for each agent, or none"),

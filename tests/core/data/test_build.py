@@ -21,12 +21,7 @@ from compevo_core.data.datasets import DATASETS, ELECTRICITY, DatasetSpec, DaySu
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.data.window import measure_news_choice, share_with_choice
 from compevo_core.errors import DataError
-from compevo_core.evaluation.leakage import (
-    find_overlapping_targets,
-    find_unavailable_articles,
-    find_unavailable_covariates,
-    find_unavailable_published,
-)
+from compevo_core.evaluation import leakage
 from tests.support.window_samples import (
     DAY,
     from_nem,
@@ -130,7 +125,7 @@ def test_covariates_need_their_lag_and_the_origin():
     known = windows[0].view.covariates
     assert set(known) == {"afternoon_temp_k_lag1", "afternoon_temp_k_lag2", "max_temp_k_lag2"}
     assert known["afternoon_temp_k_lag1"] == 292.0
-    assert find_unavailable_covariates(windows.views(), frame) == []
+    assert leakage.find_unavailable_covariates(windows.views(), frame) == []
 
     # What comes out at the origin is not known yet.
     out = pl.lit(from_nem(2019, 1, 2)).dt.cast_time_unit("us")
@@ -145,7 +140,7 @@ def test_the_published_median_needs_a_whole_day():
     windows = build(4, published=frame)
     assert windows[0].view.published.tolist() == [900.0 + i for i in range(48)]
     assert windows[2].view.published is None
-    assert find_unavailable_published(windows.views(), frame) == []
+    assert leakage.find_unavailable_published(windows.views(), frame) == []
     late = frame.with_columns(available_at=pl.col("start_utc"))
     partial = frame.filter(pl.col("start_utc") != from_nem(2019, 1, 2, 5))
     for lacking in (late, partial):
@@ -158,7 +153,7 @@ def test_candidates_end_before_the_origin():
     assert (honest.candidate_ids, honest.leaky) == (("a0",), False)
     relaxed = build(articles=frame, news_cutoff="horizon-end")[0].view
     assert (relaxed.candidate_ids, relaxed.leaky) == (("a2", "a1", "a0"), True)
-    assert len(find_unavailable_articles([relaxed], frame)) == 2
+    assert len(leakage.find_unavailable_articles([relaxed], frame)) == 2
 
 
 def test_electricity_reads_australian_news_and_looks_back():
@@ -243,7 +238,7 @@ def test_hourly_windows_follow_one_split_in_time():
     assert {(w.view.entity, w.view.split) for w in windows} >= {("late", "train"), ("late", "test")}
     last_train = max(view.end_utc for view in windows.split("train").views())
     assert last_train < min(view.origin_utc for view in windows.split("test").views())
-    assert find_overlapping_targets(windows) == []
+    assert leakage.find_overlapping_targets(windows) == []
 
 
 @pytest.mark.parametrize("steps", [24, 12])

@@ -110,10 +110,10 @@ def test_zeros_hide_no_other_unit():
     assert ", 0.001 times as high" in "".join(describe_changes("sun", before, after))
 
 
-def make_rides(count=24 * 90):
+def make_rides():
     """Hours of a count that reaches low values at night, and never zero."""
-    noise = np.random.default_rng(4).gamma(4, 0.25, count)
-    wave = 1.05 - np.cos(np.arange(count) / 24 * 2 * np.pi)
+    noise = np.random.default_rng(4).gamma(4, 0.25, 24 * 90)
+    wave = 1.05 - np.cos(np.arange(24 * 90) / 24 * 2 * np.pi)
     return np.ceil(100 * wave * noise)
 
 

@@ -11,12 +11,7 @@ import pytest
 from compevo_core.baselines import fit_baseline
 from compevo_core.data.build import SHIFTED_SUBSET, SUBSET, build_windows
 from compevo_core.data.datasets import ELECTRICITY
-from compevo_core.evaluation.leakage import (
-    find_overlapping_targets,
-    find_shared_windows,
-    find_unavailable_covariates,
-    find_unavailable_published,
-)
+from compevo_core.evaluation import leakage
 from compevo_core.evaluation.metrics import score
 from compevo_core.evaluation.result_rows import POOLED, Identity, evaluate, forecast_windows
 from compevo_pipeline.sources.common.base import FrameKind, Mode
@@ -93,10 +88,10 @@ def test_no_split_overlaps_and_no_view_looks_ahead(archive_dir, windows):
     covariates = frames[FrameKind.COVARIATES].filter(pl.col("value").is_not_null())
     medians = frames[FrameKind.PUBLISHED].filter(pl.col("quantile") == 0.5)
 
-    assert find_overlapping_targets(windows) == []
-    assert find_shared_windows(windows.split("train"), windows.split("test")) == []
-    assert find_unavailable_covariates(windows.views(), covariates) == []
-    assert find_unavailable_published(windows.views(), medians) == []
+    assert leakage.find_overlapping_targets(windows) == []
+    assert leakage.find_shared_windows(windows.split("train"), windows.split("test")) == []
+    assert leakage.find_unavailable_covariates(windows.views(), covariates) == []
+    assert leakage.find_unavailable_published(windows.views(), medians) == []
     assert all(w.view.published is not None for w in windows.split("inference"))
 
 

@@ -8,33 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.data import news
+from compevo_core.data import candidates, news
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place
-from compevo_core.data.candidates import (
-    CandidateFinder,
-    FrameSource,
-    find_news_spans,
-    is_within,
-    select_nameable,
-)
 from compevo_core.data.datasets import BITCOIN, DATASETS, ELECTRICITY
-from compevo_core.data.news import (
-    COUNTRIES,
-    availability_expr,
-    canonicalize_url,
-    deduplicate_articles,
-    derive_article_id,
-    drop_near_identical,
-    find_candidates,
-    holds_word,
-    is_of_country,
-    is_of_domain,
-    names_region,
-    split_words,
-    spread_over,
-    validate_articles,
-)
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.schemas import ARTICLE_SCHEMA
 from compevo_core.errors import ConfigError, DataError
@@ -55,21 +32,21 @@ WORDS = "Storm cuts power to northern suburbs"
     ],
 )
 def test_spellings_of_one_page_are_one_article(spelling):
-    assert derive_article_id(spelling) == derive_article_id("https://example.org/a")
+    assert news.derive_article_id(spelling) == news.derive_article_id("https://example.org/a")
 
 
 def test_pages_ports_and_queries_stay_apart():
     pages = [f"https://example.org{end}" for end in ("/a", "/A", ":8080/a", "/a?id=2")]
-    assert len({derive_article_id(page) for page in pages}) == len(pages)
-    canonical = [canonicalize_url(page) for page in (*pages, "n2f:2019-01-03/4")]
+    assert len({news.derive_article_id(page) for page in pages}) == len(pages)
+    canonical = [news.canonicalize_url(page) for page in (*pages, "n2f:2019-01-03/4")]
 
-    assert [canonicalize_url(address) for address in canonical] == canonical
-    assert len(derive_article_id(pages[0])) == 32
+    assert [news.canonicalize_url(address) for address in canonical] == canonical
+    assert len(news.derive_article_id(pages[0])) == 32
 
 
 def find_indexed(frame, limit=9):
     ordered = frame.sort("available_at", "article_id")
-    return find_candidates(ordered, ORIGIN, replace(BITCOIN, news_limit=limit))
+    return news.find_candidates(ordered, ORIGIN, replace(BITCOIN, news_limit=limit))
 
 
 def test_candidates_are_newest_first_within_limits():
@@ -83,7 +60,7 @@ def test_candidates_are_newest_first_within_limits():
 
 def test_words_are_found_whole_in_any_capitals():
     frame = make_articles([ORIGIN - HOUR] * 3, ["Heat in Sydney", "Wheat prices", "Cold"])
-    assert frame.filter(holds_word(["heat"]))["article_id"].to_list() == ["a0"]
+    assert frame.filter(news.holds_word(["heat"]))["article_id"].to_list() == ["a0"]
 
 
 def test_few_articles_widen_the_search_as_needed():
@@ -91,7 +68,7 @@ def test_few_articles_widen_the_search_as_needed():
 
     def find(fewest, limit=9):
         spec = replace(BITCOIN, news_fewest=fewest, news_limit=limit)
-        return find_candidates(frame, ORIGIN, spec)
+        return news.find_candidates(frame, ORIGIN, spec)
 
     assert (find(0), find(1)) == (["a0"], ["a0"])
     assert find(3) == ["a0", "a1", "a2"]
@@ -103,10 +80,10 @@ def test_available_is_the_latest_of_published_and_seen():
     frame = make_articles([ORIGIN, ORIGIN]).with_columns(
         seen_at=pl.Series([ORIGIN + HOUR, None], dtype=pl.Datetime("us", "UTC"))
     )
-    available = frame.with_columns(availability_expr())["available_at"]
+    available = frame.with_columns(news.availability_expr())["available_at"]
     assert available.to_list() == [ORIGIN + HOUR, ORIGIN]
     with pytest.raises(DataError, match="before they were"):
-        validate_articles(frame)
+        news.validate_articles(frame)
 
 
 def test_the_first_copy_of_a_story_is_kept():
@@ -115,10 +92,10 @@ def test_the_first_copy_of_a_story_is_kept():
     hours = (0, -1, 1, 0, -1)
     frame = make_articles([ORIGIN + number * HOUR for number in hours], titles)
 
-    once = deduplicate_articles(frame)
+    once = news.deduplicate_articles(frame)
 
     assert once["article_id"].to_list() == ["a1", "a4", "a3", "a2"]
-    assert deduplicate_articles(once).equals(once)
+    assert news.deduplicate_articles(once).equals(once)
 
 
 def make_pool():
@@ -176,7 +153,7 @@ def headlines(*titles, hours=1, language=("English",)):
 
 
 def kept(frame):
-    return drop_near_identical(frame)["title"].to_list()
+    return news.drop_near_identical(frame)["title"].to_list()
 
 
 @pytest.mark.parametrize(
@@ -231,19 +208,21 @@ def test_comparing_rare_words_finds_every_copy(monkeypatch):
     monkeypatch.setattr(news, "_rarest_words", lambda own, _: sorted(own))
     assert fast == kept(headlines(*titles, hours=0.1))
     assert len(fast) < 180
-    sets = [split_words(title) for title in fast]
+    sets = [news.split_words(title) for title in fast]
     pairs = itertools.combinations(sets, 2)
     assert all(len(one & two) < 0.8 * len(one | two) for one, two in pairs)
 
 
 def test_known_headlines_replace_only_later_ones():
     known, later = headlines(TITLE, f"{TITLE} | The Advertiser").partition_by("article_id")
-    assert drop_near_identical(later, known).is_empty()
-    assert drop_near_identical(known, later).equals(known)
-    assert drop_near_identical(later, later).equals(later), "given again, it is no other's repeat"
+    assert news.drop_near_identical(later, known).is_empty()
+    assert news.drop_near_identical(known, later).equals(known)
+    assert news.drop_near_identical(later, later).equals(later), (
+        "given again, it is no other's repeat"
+    )
 
     old = known.with_columns(available_at=pl.col("available_at") - news.NEAR)
-    assert drop_near_identical(later, old).equals(later)
+    assert news.drop_near_identical(later, old).equals(later)
 
 
 ADELAIDE = Place(timezone="Australia/Adelaide", country="AU", subdivision="SA")
@@ -263,19 +242,19 @@ def test_domains_and_stories_replace_no_others():
     for attack in (false.with_columns(domain=sites), false.with_columns(title=varied)):
         articles = pl.concat([true, attack]).sort("available_at", "article_id")
         rule = replace(BITCOIN, news_limit=32)
-        assert len(find_candidates(articles, ORIGIN, rule)) == 32
-        named = find_candidates(articles, ORIGIN, rule, is_spread=True)
+        assert len(news.find_candidates(articles, ORIGIN, rule)) == 32
+        named = news.find_candidates(articles, ORIGIN, rule, is_spread=True)
         n_false = sum(not name.startswith("true") for name in named)
         assert (len(named), n_false) == (32, 3 if attack["title"].n_unique() == 1 else 8)
     # An article of no known site is of a site of its own, and what is not crowded stays as it was.
-    assert spread_over(true.with_columns(domain=None), 99) == true["article_id"].to_list()
+    assert news.spread_over(true.with_columns(domain=None), 99) == true["article_id"].to_list()
 
 
 def test_a_site_is_its_domain_or_below():
     sites = ["abc.net.au", "news.ABC.net.au", "notabc.net.au", None]
     frame = pl.DataFrame({"domain": sites}, schema={"domain": pl.String()})
-    assert frame.filter(is_of_domain(["abc.net.au"]))["domain"].to_list() == sites[:2]
-    assert frame.filter(is_of_domain([]))["domain"].to_list() == sites
+    assert frame.filter(news.is_of_domain(["abc.net.au"]))["domain"].to_list() == sites[:2]
+    assert frame.filter(news.is_of_domain([]))["domain"].to_list() == sites
 
 
 def holds(expression, title, **columns):
@@ -303,7 +282,7 @@ def holds(expression, title, **columns):
     ],
 )
 def test_one_sign_of_a_country_is_enough(title, columns, expected):
-    assert holds(is_of_country("AU"), title, **columns) is expected
+    assert holds(news.is_of_country("AU"), title, **columns) is expected
 
 
 @pytest.mark.parametrize(
@@ -317,23 +296,23 @@ def test_one_sign_of_a_country_is_enough(title, columns, expected):
     ],
 )
 def test_regions_are_named_in_full_or_capitals(place, title, expected):
-    assert holds(names_region(place), title) is expected
-    assert holds(is_of_country(Place(timezone="UTC").country), title)
+    assert holds(news.names_region(place), title) is expected
+    assert holds(news.is_of_country(Place(timezone="UTC").country), title)
 
 
 @pytest.mark.parametrize("spec", DATASETS.values(), ids=lambda spec: spec.name)
 def test_every_place_of_a_data_set_is_known(spec):
     for place in (spec.default_place, *spec.places.values()):
-        holds(is_of_country(place.country), "Prices fall")
-        holds(names_region(place), "Prices fall")
+        holds(news.is_of_country(place.country), "Prices fall")
+        holds(news.names_region(place), "Prices fall")
 
 
 def test_an_unknown_country_is_refused_with_the_remedy():
     with pytest.raises(ConfigError, match=r"'NZ'.*news\.py"):
-        is_of_country("NZ")
+        news.is_of_country("NZ")
     with pytest.raises(ConfigError, match=r"region 'WA' of AU.*news\.py"):
-        names_region(Place(timezone="Australia/Perth", country="AU", subdivision="WA"))
-    assert set(COUNTRIES) == {"AU", "US"}
+        news.names_region(Place(timezone="Australia/Perth", country="AU", subdivision="WA"))
+    assert set(news.COUNTRIES) == {"AU", "US"}
 
 
 FIRST = datetime(2019, 1, 1, tzinfo=UTC)
@@ -351,17 +330,17 @@ def test_monthly_search_finds_what_a_whole_one_finds(articles):
     spec = ELECTRICITY
 
     for frame in (articles, cut):
-        finder = CandidateFinder(spec, frame, "origin")
+        finder = candidates.CandidateFinder(spec, frame, "origin")
         for day in (0, 1, 31, 32, 45, 58, 59, 60, 123, 130):
             end = FIRST + timedelta(days=day)
-            found = find_candidates(frame, end, spec)
+            found = news.find_candidates(frame, end, spec)
             assert finder.find("NSW1", end) == tuple(found)
 
 
 def test_each_month_is_read_once_for_all(articles, spy):
-    source = FrameSource(articles, "")
+    source = candidates.FrameSource(articles, "")
     reads = spy(source, "read")
-    finder = CandidateFinder(ELECTRICITY, source, "origin")
+    finder = candidates.CandidateFinder(ELECTRICITY, source, "origin")
     for entity in ("NSW1", "VIC1"):
         for day in range(100):
             finder.find(entity, FIRST + timedelta(days=day))
@@ -373,7 +352,7 @@ def test_each_month_is_read_once_for_all(articles, spy):
 
 
 def test_news_spans_reach_the_longest_lookback():
-    spans = find_news_spans(ELECTRICITY, None)
+    spans = candidates.find_news_spans(ELECTRICITY, None)
     train, first = ELECTRICITY.spans[0], datetime(2018, 11, 30, 14, tzinfo=UTC)
     assert train.first_day == date(2018, 12, 1)
     assert min(start for start, _ in spans) == first - ELECTRICITY.news_longest_lookback
@@ -381,12 +360,12 @@ def test_news_spans_reach_the_longest_lookback():
 
     # Without a plan the values that are stored bound it.
     values = (datetime(2019, 6, 1, tzinfo=UTC), datetime(2020, 6, 1, tzinfo=UTC))
-    assert find_news_spans(BITCOIN, None) == []
+    assert candidates.find_news_spans(BITCOIN, None) == []
     back = BITCOIN.news_longest_lookback
-    assert find_news_spans(BITCOIN, values) == [(values[0] - back, values[1] + 49 * DAY)]
+    assert candidates.find_news_spans(BITCOIN, values) == [(values[0] - back, values[1] + 49 * DAY)]
     narrow = replace(BITCOIN, first_day=date(2019, 7, 1), last_day=date(2020, 1, 31))
     first, end = datetime(2019, 7, 1, tzinfo=UTC), datetime(2020, 2, 1, tzinfo=UTC)
-    assert find_news_spans(narrow, values) == [(first - back, end)]
+    assert candidates.find_news_spans(narrow, values) == [(first - back, end)]
 
 
 def test_publisher_language_and_country_decide():
@@ -395,10 +374,10 @@ def test_publisher_language_and_country_decide():
         country=pl.Series(["Australia", "Australia", "Australia", "France", "Australia"]),
         source=pl.Series([*["archive:gdelt/x"] * 4, "archive:own-mine/x"]),
     )
-    assert select_nameable(ELECTRICITY, frame)["article_id"].to_list() == ["a0", "a1"]
-    assert select_nameable(BITCOIN, frame).height == 4
+    assert candidates.select_nameable(ELECTRICITY, frame)["article_id"].to_list() == ["a0", "a1"]
+    assert candidates.select_nameable(BITCOIN, frame).height == 4
     own = replace(BITCOIN, news_source="own-mine")
-    assert select_nameable(own, frame)["article_id"].to_list() == ["a4"]
+    assert candidates.select_nameable(own, frame)["article_id"].to_list() == ["a4"]
 
 
 def test_every_article_that_a_window_names_is_nameable():
@@ -412,8 +391,8 @@ def test_every_article_that_a_window_names_is_nameable():
 
     windows = build_windows(spec, series, articles=articles)
     named = {name for view in windows.views() for name in view.candidate_ids}
-    spans = find_news_spans(spec, (first, first + 799 * DAY))
-    nameable = select_nameable(spec, articles.filter(is_within(spans)))
+    spans = candidates.find_news_spans(spec, (first, first + 799 * DAY))
+    nameable = candidates.select_nameable(spec, articles.filter(candidates.is_within(spans)))
     assert named and named <= set(nameable["article_id"])
     assert nameable.height < articles.height
     assert nameable.schema == ARTICLE_SCHEMA

@@ -286,6 +286,21 @@ def test_a_corrected_forecast_lies_in_its_band():
         assert before_Q[LOW] > 0 and day_Q[LOW] < 0 < day_Q[HIGH]
 
 
+def test_learnt_errors_move_no_mean():
+    # Too low on most days, and too much so for the errors' own median to be the forecast.
+    past = errors_of(days(MEMORY), RNG.normal(5, 10, (MEMORY, 1)) + RNG.normal(0, 9, (MEMORY, 48)))
+    view, at = [make_window(MEMORY, x=X).view], np.full((1, 48), 70.0)
+
+    plain, learnt = (
+        estimate_day_quantiles(replace(past, is_learnt=learnt), view, at)
+        for learnt in (False, True)
+    )
+
+    assert plain["mean"][0, LEVELS.index(0.5)] > 72
+    assert learnt["mean"][0, LEVELS.index(0.5)] == pytest.approx(70.0)
+    np.testing.assert_allclose(np.diff(learnt["mean"]), np.diff(plain["mean"]))
+
+
 def test_learnt_errors_keep_their_skew():
     error_NH = np.exp(RNG.normal(0, 1, (FEWEST, 48))) - 1
     past = errors_of(days(FEWEST), error_NH)

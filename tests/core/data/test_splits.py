@@ -9,16 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compevo_core.baselines.features import encode_calendars
+from compevo_core.data import splits
 from compevo_core.data.build import build_windows
 from compevo_core.data.calendar import Place, _holidays, build_calendar, find_holiday
 from compevo_core.data.datasets import ELECTRICITY, NEM_PLACES, DaySubset, Span
-from compevo_core.data.splits import (
-    assign_split,
-    leave_out_blocks,
-    nearest_windows,
-    resolve_spans,
-    split_chronologically,
-)
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.paper.trials import build_folds
@@ -45,7 +39,7 @@ def make_span(split, first, last):
 
 def split(n, lookback=DEFAULT_STEPS, horizon=DEFAULT_STEPS):
     spec = make_spec(step=DAY, lookback_steps=lookback, horizon_steps=horizon)
-    return split_chronologically(spec, FIRST, FIRST + n * DAY)
+    return splits.split_chronologically(spec, FIRST, FIRST + n * DAY)
 
 
 @given(st.integers(min_value=700, max_value=4000))
@@ -70,12 +64,12 @@ def test_later_splits_start_late_and_never_overlap():
     val = make_span("val", date(2020, 1, 1), date(2020, 12, 31))
     test = make_span("test", date(2019, 6, 1), date(2020, 1, 1))
 
-    limits = resolve_spans(make_spec(spans=(val, train)))
+    limits = splits.resolve_spans(make_spec(spans=(val, train)))
 
     assert limits[train] == (from_nem(2019, 1, 1), from_nem(2020, 1, 1))
     assert limits[val] == (from_nem(2020, 1, 2), from_nem(2021, 1, 1))
     with pytest.raises(DataError, match="2019-06-01, inside train"):
-        resolve_spans(make_spec(spans=(train, test)))
+        splits.resolve_spans(make_spec(spans=(train, test)))
 
 
 def test_the_2026_subset_is_twenty_alternate_days():
@@ -103,16 +97,16 @@ def test_folds_expand_with_an_embargo_inside_train():
 
 def test_train_and_validation_may_change_places():
     train, val = make_window_set(3), make_window_set(3, split="val")
-    joined = assign_split(make_set([*train[:1], *val[1:]]), "train")
+    joined = splits.assign_split(make_set([*train[:1], *val[1:]]), "train")
     assert joined.hash == train.hash
     for windows, split in ((make_window_set(1, split="test"), "train"), (train, "inference")):
         with pytest.raises(LeakageError, match="enters no fit"):
-            assign_split(windows, split)
+            splits.assign_split(windows, split)
 
 
 def choose_days(train, *block, days):
     first = train[0].view.origin_utc
-    nearest = nearest_windows(train, *block, days)
+    nearest = splits.nearest_windows(train, *block, days)
     return [(window.view.origin_utc - first).days for window in nearest]
 
 
@@ -125,17 +119,17 @@ def test_the_nearest_days_surround_a_block():
 
     # A block at the start of train has all of its nearest days after it.
     assert choose_days(train[12:], train[0].view.origin_utc, first, days=2) == [0, 1]
-    assert nearest_windows(train, None, None, 0) is train
+    assert splits.nearest_windows(train, None, None, 0) is train
     for block in ((FIRST, None, 2), (None, None, -1)):
         with pytest.raises(DataError, match="days nearest to"):
-            nearest_windows(train, *block)
+            splits.nearest_windows(train, *block)
 
 
 def test_a_series_that_ends_early_keeps_days():
     far = {"series_id": "AEMO/HISTDEMAND/QLD1", "entity": "QLD1"}
     early = [make_window(i, window_id=f"q{i}", **far) for i in range(10)]
     train = make_set([*make_window_set(40), *early])
-    nearest = nearest_windows(train, None, None, 3)
+    nearest = splits.nearest_windows(train, None, None, 3)
     assert [w.view.window_id for w in nearest.entity("QLD1")] == ["q7", "q8", "q9"]
     assert [w.view.window_id for w in nearest.entity("NSW1")] == ["w37", "w38", "w39"]
 
@@ -151,7 +145,7 @@ def test_contradicting_splits_are_refused():
 def test_left_out_blocks_lie_two_horizons_away():
     views = make_windows("train", 40, entities=("NSW1",)).views()
     seen = np.zeros(len(views), dtype=int)
-    for is_held_out, is_kept in leave_out_blocks(views, 5):
+    for is_held_out, is_kept in splits.leave_out_blocks(views, 5):
         seen += is_held_out
         held, kept = (
             [view.origin_utc for view, is_in in zip(views, mask, strict=True) if is_in]

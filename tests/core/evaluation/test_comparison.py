@@ -12,6 +12,7 @@ from compevo_core.data.build import build_windows
 from compevo_core.data.datasets import ELECTRICITY, ELECTRICITY_OPERATIONAL
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.errors import ConfigError, DataError
+from compevo_core.evaluation import scopes
 from compevo_core.evaluation.comparison import (
     PAIRED_TEST_SCHEMA,
     choose_block_days,
@@ -19,26 +20,11 @@ from compevo_core.evaluation.comparison import (
     measure_interval,
     paired_test,
 )
-from compevo_core.evaluation.scopes import (
-    Scope,
-    read_forecasts,
-    select_month_scopes,
-    select_scopes,
-    select_test_scopes,
-    thin_windows,
-    write_forecasts,
-)
 from compevo_core.paper.trials import compare_with_reference, pair_stored
+from tests.support import window_samples as samples
 from tests.support.population import windows as make_windows
-from tests.support.window_samples import (
-    change_views,
-    from_nem,
-    make_daily_values,
-    make_series,
-    make_set,
-)
 
-SCOPE = Scope(subset="first", windows=make_windows("test", 12))
+SCOPE = scopes.Scope(subset="first", windows=make_windows("test", 12))
 TRUTH_NH = SCOPE.windows.truth()
 
 
@@ -73,8 +59,8 @@ def test_training_deviation_needs_two_references(seeds, spread):
 def test_few_overlapping_spans_give_only_a_difference():
     # 200 windows of 48 days: a block of four horizons and a piece of the next.
     half_hourly = make_windows("test", 200, entities=("NSW1",))
-    daily = change_views(half_hourly, lambda _: {"step_minutes": 24 * 60})
-    scope = Scope(subset="test", windows=daily)
+    daily = samples.change_views(half_hourly, lambda _: {"step_minutes": 24 * 60})
+    scope = scopes.Scope(subset="test", windows=daily)
     truth_NH = scope.windows.truth()
     by_block = np.repeat([1.0, 3.0], [4 * DEFAULT_STEPS, 8])
 
@@ -92,7 +78,7 @@ def test_series_of_a_day_count_once():
     rng = np.random.default_rng(0)
     by_day = np.repeat(rng.normal(0.3, 1.0, 12), 2)
     of_all = {"a": [TRUTH_NH + 5], "b": [TRUTH_NH + 5 + by_day[:, None]]}
-    of_one = Scope(subset="test", windows=make_windows("test", 12, entities=("NSW1",)))
+    of_one = scopes.Scope(subset="test", windows=make_windows("test", 12, entities=("NSW1",)))
     one_NH = of_one.windows.truth()
     by_window = {"a": [one_NH + 5], "b": [one_NH + 5 + by_day[::2, None]]}
 
@@ -125,13 +111,6 @@ def test_blocks_of_independent_days_give_students_t():
     assert np.ptp(measure_interval(errors, 10 * days, days // 100)) > 2 * np.ptp(expected)
 
 
-def test_series_that_move_together_make_the_interval_wider():
-    day = np.repeat(np.random.default_rng(0).normal(100, 20, 20), 5)
-    alone = measure_interval(day, 10 * np.arange(100), range(100))
-    together = measure_interval(day, *2 * [10 * np.repeat(np.arange(20), 5)])
-    assert together[1] - together[0] > 1.5 * (alone[1] - alone[0])
-
-
 @pytest.mark.parametrize(("days", "length"), [(12, 1), (100, 5), (365, 14)])
 def test_a_block_is_two_weeks_where_possible(days, length):
     views = make_windows("test", days, entities=("NSW1",)).views()
@@ -145,8 +124,8 @@ def test_the_interval_holds_the_mean_as_promised(correlation):
     assert 0.93 <= coverage <= 0.975
 
 
-PAIRING_SCOPE = Scope(subset="test", windows=make_windows("test", 20))
-OTHER = Scope(subset="later", windows=make_windows("test", 15, first_day=60))
+PAIRING_SCOPE = scopes.Scope(subset="test", windows=make_windows("test", 20))
+OTHER = scopes.Scope(subset="later", windows=make_windows("test", 15, first_day=60))
 TRUTH = PAIRING_SCOPE.windows.truth()
 BOLT = "zero-shot-chronos-bolt-small"
 
@@ -154,7 +133,7 @@ BOLT = "zero-shot-chronos-bolt-small"
 def store(folder, name, by_method, scope=PAIRING_SCOPE):
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.parquet"
-    write_forecasts(path, [(scope, {name: [values] for name, values in by_method.items()})])
+    scopes.write_forecasts(path, [(scope, {name: [values] for name, values in by_method.items()})])
     return path
 
 
@@ -202,7 +181,7 @@ def test_a_stored_method_is_paired_under_shared_budgets(own, stored, expected, t
 
 def test_an_unanswerable_scope_has_no_pair(tmp_path):
     path, elsewhere = tmp_path / "run.parquet", {"compevo": [OTHER.windows.truth()]}
-    write_forecasts(path, [(PAIRING_SCOPE, {"compevo": [TRUTH]}), (OTHER, elsewhere)])
+    scopes.write_forecasts(path, [(PAIRING_SCOPE, {"compevo": [TRUTH]}), (OTHER, elsewhere)])
     stored = tmp_path / "benchmark"
     store(stored, "film-standard-seed0", {"film": TRUTH + 1.0})
     tests = pair_stored([PAIRING_SCOPE, OTHER], [path], stored, "compevo")
@@ -224,64 +203,66 @@ OPERATIONAL = "AEMO/OPERATIONAL_DEMAND/NSW1"
 
 
 def make_test_windows(days=4, subset="aemo-2021"):
-    return change_views(make_windows("test", days), lambda _: {"subsets": (subset,)})
+    return samples.change_views(make_windows("test", days), lambda _: {"subsets": (subset,)})
 
 
 def test_scopes_are_named_subsets_whole_or_thinned():
-    assert [s.subset for s in select_test_scopes(make_test_windows())] == ["aemo-2021"]
-    assert [s.subset for s in select_test_scopes(make_test_windows(subset="other"))] == ["test"]
+    assert [s.subset for s in scopes.select_test_scopes(make_test_windows())] == ["aemo-2021"]
+    assert [s.subset for s in scopes.select_test_scopes(make_test_windows(subset="other"))] == [
+        "test"
+    ]
     with pytest.raises(DataError, match="no test window"):
-        select_test_scopes(make_set([]))
+        scopes.select_test_scopes(samples.make_set([]))
 
-    scope = thin_windows(make_test_windows(), "aemo-2021", 2)
+    scope = scopes.thin_windows(make_test_windows(), "aemo-2021", 2)
     assert scope.subset == "aemo-2021-every-2"
     ids = [f"test-{name}" for name in ("NSW1-0", "SA1-0", "NSW1-2", "SA1-2")]
     assert [view.window_id for view in scope.windows.views()] == ids
-    assert thin_windows(make_test_windows(), "aemo-2021", 1).subset == "aemo-2021"
+    assert scopes.thin_windows(make_test_windows(), "aemo-2021", 1).subset == "aemo-2021"
     with pytest.raises(ConfigError):
-        thin_windows(make_test_windows(), "aemo-2021", 0)
+        scopes.thin_windows(make_test_windows(), "aemo-2021", 0)
 
     held_out = make_test_windows(1)[0].change_view(window_id="v", split="val")
-    with_val = make_set([*make_test_windows(), held_out])
-    (test,), (val,) = select_scopes(with_val), select_scopes(with_val, split="val")
-    (thinned,) = select_scopes(with_val, subset="aemo-2021", every=2)
+    with_val = samples.make_set([*make_test_windows(), held_out])
+    (test,), (val,) = scopes.select_scopes(with_val), scopes.select_scopes(with_val, split="val")
+    (thinned,) = scopes.select_scopes(with_val, subset="aemo-2021", every=2)
     assert [test.subset, val.subset, thinned.subset] == ["aemo-2021", "val", scope.subset]
     assert [view.window_id for view in val.windows.views()] == ["v"]
 
 
 def test_forecasts_return_in_the_asked_window_order(tmp_path):
-    whole = thin_windows(make_test_windows(), "aemo-2021", 1)
+    whole = scopes.thin_windows(make_test_windows(), "aemo-2021", 1)
     values = np.arange(8)[:, None] * np.ones((8, 48))
     of_seeds = {"gbm": [values, values + 1], "persistence": [-values]}
     path = tmp_path / "f.parquet"
-    write_forecasts(path, [(whole, of_seeds)])
+    scopes.write_forecasts(path, [(whole, of_seeds)])
     # Rows of a file are in any order.
     rows = pl.read_parquet(path).sort("window_id", descending=True, maintain_order=True)
     rows.write_parquet(path)
 
-    stored = read_forecasts(path, whole)
+    stored = scopes.read_forecasts(path, whole)
 
     assert np.array_equal(stored["gbm"], [values, values + 1])
     assert np.array_equal(stored["persistence"], [-values])
     with pytest.raises(DataError, match="same settings"):
-        read_forecasts(path, thin_windows(make_test_windows(), "aemo-2021", 2))
+        scopes.read_forecasts(path, scopes.thin_windows(make_test_windows(), "aemo-2021", 2))
 
-    few = thin_windows(make_test_windows(2), "aemo-2021", 1)
-    write_forecasts(path, [(few, {"gbm": [np.ones((4, 48))]})])
+    few = scopes.thin_windows(make_test_windows(2), "aemo-2021", 1)
+    scopes.write_forecasts(path, [(few, {"gbm": [np.ones((4, 48))]})])
     with pytest.raises(DataError, match="lacks 4 window"):
-        read_forecasts(path, whole)
+        scopes.read_forecasts(path, whole)
     with pytest.raises(DataError, match="evaluation/baselines"):
-        read_forecasts(tmp_path / "none.parquet", whole)
+        scopes.read_forecasts(tmp_path / "none.parquet", whole)
 
 
 def test_views_of_less_knowledge_are_own_scopes():
-    first = from_nem(2026, 1, 5)
-    series = make_series(make_daily_values(8), first=first, series_id=OPERATIONAL)
+    first = samples.from_nem(2026, 1, 5)
+    series = samples.make_series(samples.make_daily_values(8), first=first, series_id=OPERATIONAL)
     windows = build_windows(ELECTRICITY_OPERATIONAL, series)
 
     for split in ("val", "test", "inference"):
-        placed = change_views(windows, lambda _, split=split: {"split": split})
-        midnight, five = select_scopes(placed, split=split)
+        placed = samples.change_views(windows, lambda _, split=split: {"split": split})
+        midnight, five = scopes.select_scopes(placed, split=split)
         # The ending is that of the subsets of the test split.
         assert (midnight.subset, five.subset) == (split, f"{split}-known-1700")
         assert len(midnight.windows) + len(five.windows) == len(placed)
@@ -294,22 +275,22 @@ def test_views_of_less_knowledge_are_own_scopes():
 def build_until(last_day):
     """Windows of operational demand from 18 February 2026 up to a day."""
     days = (last_day - date(2026, 2, 18)).days + 1
-    values = make_daily_values(100, 5)[: 48 * days]
-    series = make_series(values, first=from_nem(2026, 2, 18), series_id=OPERATIONAL)
+    values = samples.make_daily_values(100, 5)[: 48 * days]
+    series = samples.make_series(values, first=samples.from_nem(2026, 2, 18), series_id=OPERATIONAL)
     return build_windows(ELECTRICITY, series)
 
 
 def test_a_later_month_changes_no_earlier_window():
     before, after = build_until(date(2026, 3, 30)), build_until(date(2026, 5, 2))
-    names = [scope.subset for scope in select_month_scopes(before)]
+    names = [scope.subset for scope in scopes.select_month_scopes(before)]
     assert names == ["inference-2026-02", "inference-2026-03"]
 
-    months = {scope.subset: scope.windows for scope in select_month_scopes(after)}
+    months = {scope.subset: scope.windows for scope in scopes.select_month_scopes(after)}
     days = {name.removeprefix("inference-2026-"): len(of) for name, of in months.items()}
     assert days == {"02": 10, "03": 31, "04": 30, "05": 2}
     for name in ("inference-2026-100", "inference-2026-200"):
         assert after.subset(name).hash == before.subset(name).hash
-    february = select_month_scopes(before)[0]
+    february = scopes.select_month_scopes(before)[0]
     assert months["inference-2026-02"].hash == february.windows.hash
-    thinned, *_ = select_month_scopes(after, every=2)
+    thinned, *_ = scopes.select_month_scopes(after, every=2)
     assert thinned.subset == "inference-2026-02-every-2"

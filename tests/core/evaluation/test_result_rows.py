@@ -14,14 +14,7 @@ from compevo_core.baselines import fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.evaluation.metrics import (
-    QUANTILE_COLUMNS,
-    WQL_LEVELS,
-    measure_naive_error,
-    measure_window_errors,
-    score,
-    score_quantiles,
-)
+from compevo_core.evaluation import metrics
 from compevo_core.evaluation.result_rows import (
     POOLED,
     RESULT_COLUMNS,
@@ -142,8 +135,10 @@ def test_rows_hold_quantile_scores_where_given():
     assert rows["coverage_80"].to_list() == [1.0] * 3
     assert rows["width_80"].to_list() == pytest.approx([16.0] * 3)
     plain = evaluate(windows.truth(), windows, identity)
-    assert plain.select(QUANTILE_COLUMNS).null_count().row(0) == (3,) * len(QUANTILE_COLUMNS)
-    others = ("seconds", "seconds_per_window", *QUANTILE_COLUMNS)
+    assert plain.select(metrics.QUANTILE_COLUMNS).null_count().row(0) == (3,) * len(
+        metrics.QUANTILE_COLUMNS
+    )
+    others = ("seconds", "seconds_per_window", *metrics.QUANTILE_COLUMNS)
     assert plain.drop(others).equals(rows.drop(others))
 
     # Each entity is scored on its own windows.
@@ -188,7 +183,7 @@ Y = np.array([[1.0, 2.0, 4.0], [10.0, 20.0, 40.0]])
 
 
 def test_the_errors_are_those_of_their_definitions():
-    scores = score(Y, Y + np.array([[1.0, -1.0, 2.0], [0.0, 2.0, -4.0]]))
+    scores = metrics.score(Y, Y + np.array([[1.0, -1.0, 2.0], [0.0, 2.0, -4.0]]))
     assert (scores.mae, scores.mse) == pytest.approx((10 / 6, 26 / 6))
     assert scores.rmse == pytest.approx((26 / 6) ** 0.5)
     assert scores.mape_pct == pytest.approx(100 * (1 + 0.5 + 0.5 + 0 + 0.1 + 0.1) / 6)
@@ -198,7 +193,7 @@ def test_the_errors_are_those_of_their_definitions():
 
 def test_masked_and_small_truths_are_counted():
     y = np.array([[-0.5, 0.0, np.nan, 100.0, -50.0, 25.0]])
-    scores = score(y, np.nan_to_num(y) + 10, mape_threshold=1.0)
+    scores = metrics.score(y, np.nan_to_num(y) + 10, mape_threshold=1.0)
 
     assert (scores.n_points, scores.n_masked, scores.mae) == (5, 1, 10.0)
     assert (scores.mape_skipped, scores.mape_threshold) == (2, 1.0)
@@ -206,15 +201,15 @@ def test_masked_and_small_truths_are_counted():
 
 
 def test_impossible_percentages_are_none():
-    scores = score(np.zeros((1, 3)), np.ones((1, 3)))
+    scores = metrics.score(np.zeros((1, 3)), np.ones((1, 3)))
     assert (scores.mape_pct, scores.wape_pct, scores.mase) == (None, None, None)
     assert scores.mape_skipped == 3
 
 
 def test_mase_divides_each_window_by_its_own_scale():
-    scores = score(Y, Y + np.array([[2.0], [10.0]]), mase_scale_N=np.array([1.0, 20.0]))
+    scores = metrics.score(Y, Y + np.array([[2.0], [10.0]]), mase_scale_N=np.array([1.0, 20.0]))
     assert scores.mase == pytest.approx((2.0 + 0.5) / 2)
-    assert score(Y, Y + 1, mase_scale_N=np.array([1.0, np.nan])).mase is None
+    assert metrics.score(Y, Y + 1, mase_scale_N=np.array([1.0, np.nan])).mase is None
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -222,27 +217,27 @@ def test_an_infinite_forecast_is_refused_despite_masks(bad):
     y, forecast = Y.copy(), Y.copy()
     y[1, 2], forecast[1, 2] = np.nan, bad
     with pytest.raises(DataError, match="window 1, step 2"):
-        score(y, forecast)
+        metrics.score(y, forecast)
 
 
 def test_a_missing_window_is_refused_and_not_ignored():
     with pytest.raises(DataError, match=r"\(2, 3\) but the forecast is \(1, 3\)"):
-        score(Y, Y[:1])
+        metrics.score(Y, Y[:1])
     with pytest.raises(DataError, match="nothing to score"):
-        score(np.full((1, 3), np.nan), np.ones((1, 3)))
+        metrics.score(np.full((1, 3), np.nan), np.ones((1, 3)))
 
 
 def test_the_naive_error_is_the_daily_difference():
     one = make_window(0, x=[100.0] * 48, y=[103.0] * 47 + [float("nan")])
-    assert measure_naive_error([one]) == {"NSW1": 3.0}
+    assert metrics.measure_naive_error([one]) == {"NSW1": 3.0}
     with pytest.raises(DataError, match="split 'test'"):
-        measure_naive_error([make_window(0, split="test")])
+        metrics.measure_naive_error([make_window(0, split="test")])
 
 
 def test_window_errors_are_means_over_known_steps():
     y = Y.copy()
     y[0, 0], y[1] = np.nan, np.nan
-    scores = measure_window_errors(y, Y + 2)
+    scores = metrics.measure_window_errors(y, Y + 2)
     assert scores[0] == 2.0
     assert np.isnan(scores[1])
 
@@ -261,7 +256,7 @@ def make(by_level, windows=1, steps=4):
 def test_pinball_coverage_and_width_are_right():
     # Truths 80, 100, 130 and one that is missing; quantiles 90, 100 and 120 at 0.1, 0.5 and 0.9.
     truth = np.array([[80.0, 100.0, 130.0, np.nan]])
-    found = score_quantiles(truth, make({0.1: 90.0, 0.5: 100.0, 0.9: 120.0}))
+    found = metrics.score_quantiles(truth, make({0.1: 90.0, 0.5: 100.0, 0.9: 120.0}))
 
     # At 0.1: 0.9 * 10 below, 0.1 * 10 and 0.1 * 40 above: 9 + 1 + 4 over three points.
     assert found["pinball_q10"] == pytest.approx(14 / 3)
@@ -278,8 +273,8 @@ def test_pinball_coverage_and_width_are_right():
 
 def test_a_score_without_its_level_is_none():
     truth = np.full((1, 4), 100.0)
-    found = score_quantiles(truth, make({0.1: 90.0, 0.5: 100.0, 0.9: 120.0}))
-    assert set(found) == set(QUANTILE_COLUMNS)
+    found = metrics.score_quantiles(truth, make({0.1: 90.0, 0.5: 100.0, 0.9: 120.0}))
+    assert set(found) == set(metrics.QUANTILE_COLUMNS)
     empty = {name for name, value in found.items() if value is None}
     assert {"wql", "coverage_95", "width_95", "pinball_q05", "below_q975"} <= empty
     assert not {"pinball_10_50_90", "coverage_80", "width_80", "pinball_q50"} & empty
@@ -287,7 +282,7 @@ def test_a_score_without_its_level_is_none():
     # One window without the level: no score, since it would be one of other windows.
     partly = make({0.5: 100.0}, windows=2)
     partly[1] = np.nan
-    assert set(score_quantiles(np.full((2, 4), 100.0), partly).values()) == {None}
+    assert set(metrics.score_quantiles(np.full((2, 4), 100.0), partly).values()) == {None}
 
 
 def test_the_weighted_quantile_loss_follows_its_formula():
@@ -297,21 +292,21 @@ def test_the_weighted_quantile_loss_follows_its_formula():
 
     # GluonTS: sum of 2 |(q - y) ((y <= q) - level)| over sum of |y|, the mean over levels.
     losses = []
-    for level in WQL_LEVELS:
+    for level in metrics.WQL_LEVELS:
         q = quantiles[:, LEVELS.index(level)]
         loss = 2 * np.abs((q - truth) * ((truth <= q) - level))
         losses.append(np.nansum(loss) / np.nansum(np.abs(truth)))
-    assert score_quantiles(truth, quantiles)["wql"] == pytest.approx(np.mean(losses))
-    assert score_quantiles(truth * 0, quantiles)["wql"] is None
+    assert metrics.score_quantiles(truth, quantiles)["wql"] == pytest.approx(np.mean(losses))
+    assert metrics.score_quantiles(truth * 0, quantiles)["wql"] is None
 
 
 def test_crossing_quantiles_and_other_shapes_are_refused():
     truth = np.full((1, 4), 100.0)
     crossing = make({0.1: 120.0, 0.9: 90.0})
     with pytest.raises(DataError, match="window 0, step 0"):
-        score_quantiles(truth, crossing)
+        metrics.score_quantiles(truth, crossing)
     with pytest.raises(DataError, match=r"each of 0\.025"):
-        score_quantiles(truth, np.zeros((1, 3, 4)))
+        metrics.score_quantiles(truth, np.zeros((1, 3, 4)))
 
 
 def test_the_best_fixed_mixture_may_lie_between():

@@ -17,18 +17,11 @@ from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
-from compevo_core.evaluation import baseline_scores
+from compevo_core.evaluation import baseline_scores, scoring
 from compevo_core.evaluation.baseline_scores import ValidationForecasts, fit_known_errors
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.result_rows import POOLED, hash_without_seed, write_tables
 from compevo_core.evaluation.scopes import Scope, read_forecasts
-from compevo_core.evaluation.scoring import (
-    compare_seeds,
-    forecast_scopes,
-    require_seeds_of_one_method,
-    score_population,
-    write_run_forecasts,
-)
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.paper.report.inputs import read_configs, read_panels
 from compevo_core.training.run_folder import RunFolder
@@ -91,7 +84,7 @@ class FakePopulation:
 def test_a_scope_is_forecast_in_whole_batches(caplog):
     population = FakePopulation()
     with caplog.at_level(logging.INFO, logger="scoring"):
-        [forecast] = forecast_scopes(population, SCOPES[:1], LOG)
+        [forecast] = scoring.forecast_scopes(population, SCOPES[:1], LOG)
 
     assert population.batches == [10, 2]
     assert caplog.messages[-1].startswith("first: 12/12 windows, 0s left")
@@ -101,7 +94,7 @@ def test_a_scope_is_forecast_in_whole_batches(caplog):
 
 
 def test_population_rows_name_run_and_scopes():
-    rows = score_population(FakePopulation(), SCOPES, **SHARED).rows
+    rows = scoring.score_population(FakePopulation(), SCOPES, **SHARED).rows
     pooled = rows.filter(pl.col("entity") == POOLED)
     assert pooled.select("method", "subset", "n_windows").rows() == [
         (method, subset, n) for subset, n in (("first", 12), ("second", 4)) for method in PARTS
@@ -120,7 +113,7 @@ def test_population_rows_name_run_and_scopes():
 
 def test_population_parts_are_scored_from_equal_forecasts():
     population = FakePopulation()
-    scores = score_population(population, SCOPES[:1], **SHARED)
+    scores = scoring.score_population(population, SCOPES[:1], **SHARED)
     assert population.batches == [10, 2]  # each window is forecast once
 
     by_method = {name: values_NH for name, (values_NH,) in scores.predictions[0][1].items()}
@@ -136,7 +129,7 @@ def test_population_parts_are_scored_from_equal_forecasts():
     assert (prior["backbone"], prior["possibly_memorised"]) == ("", False)
     assert (prior["parse_failure_rate"], prior["news_choice_share"]) == (None, None)
 
-    tests = compare_seeds([scores], [{}], "compevo")
+    tests = scoring.compare_seeds([scores], [{}], "compevo")
     assert tests["method_b"].to_list() == ["compevo-equal", "compevo-prior"]
 
 
@@ -148,7 +141,9 @@ def test_lone_and_joint_agents_have_no_rows():
 
     joint = FakePopulation()
     joint.config = RunConfig.preset("specialists").with_overrides({"population.agents": 2})
-    alone, together = (score_population(one, SCOPES[:1], **SHARED).rows for one in (Lone(), joint))
+    alone, together = (
+        scoring.score_population(one, SCOPES[:1], **SHARED).rows for one in (Lone(), joint)
+    )
     assert set(alone["method"]) == {"compevo"}
     assert set(together["method"]) == {"compevo", "compevo-prior"}
 
@@ -234,8 +229,8 @@ def _score_beside_baselines(panels_per_scope):
     forecasts = score_baselines(SCOPES).forecasts
     beside = {"baseline_forecasts": forecasts, "news": small.news_pool()}
     beside["panels_per_scope"] = panels_per_scope
-    scores = score_population(FakePopulation(), SCOPES, **SHARED, **beside)
-    return scores, compare_seeds([scores] * 2, forecasts, "compevo")
+    scores = scoring.score_population(FakePopulation(), SCOPES, **SHARED, **beside)
+    return scores, scoring.compare_seeds([scores] * 2, forecasts, "compevo")
 
 
 def test_a_population_meets_every_baseline_on_every_scope():
@@ -253,7 +248,7 @@ def test_a_population_meets_every_baseline_on_every_scope():
 
 def test_forecasts_for_some_scopes_only_are_refused():
     with pytest.raises(DataError, match="1 of 2 scopes"):
-        score_population(FakePopulation(), SCOPES, **SHARED, baseline_forecasts=[{}])
+        scoring.score_population(FakePopulation(), SCOPES, **SHARED, baseline_forecasts=[{}])
 
 
 def test_everything_scored_is_written_and_read_back(tmp_path):
@@ -262,7 +257,7 @@ def test_everything_scored_is_written_and_read_back(tmp_path):
     run = RunFolder(tmp_path / "run")
 
     path = write_tables(scores.rows, paired_tests, [config], results, "main", "paired-main")
-    write_run_forecasts(scores, run)
+    scoring.write_run_forecasts(scores, run)
 
     assert path == results / "main.csv"
     assert pl.read_csv(path).height == scores.rows.height
@@ -278,11 +273,11 @@ def test_everything_scored_is_written_and_read_back(tmp_path):
 def test_other_settings_or_repeated_seeds_are_refused():
     config = RunConfig.preset("tiny")
     second = config.with_overrides({"run.seed": 7})
-    require_seeds_of_one_method([config, second])
+    scoring.require_seeds_of_one_method([config, second])
     with pytest.raises(ConfigError, match="different settings"):
-        require_seeds_of_one_method([config, second.with_overrides({"population.rank": 2})])
+        scoring.require_seeds_of_one_method([config, second.with_overrides({"population.rank": 2})])
     with pytest.raises(ConfigError, match="same seed"):
-        require_seeds_of_one_method([second, second])
+        scoring.require_seeds_of_one_method([second, second])
 
 
 SCALER = Scaler.fit(TRAIN)

@@ -11,8 +11,6 @@ from transformers import AutoModelForCausalLM
 from compevo_core.config.sections import BackboneConfig
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.lm import backbone, encoder
-from compevo_core.lm.backbone import PACKAGED, TINY, load_backbone
-from compevo_core.lm.encoder import PACKAGED_ENCODER, load_encoder, use_all_cores
 from compevo_core.lm.model_sources import find_wheel_folder
 from compevo_core.runtime.files import fill_folder_atomically
 from tests.support.processes import run_processes
@@ -21,14 +19,14 @@ from tests.support.weight_worker import measure
 
 def _load(name_or_path, dtype, weights="pretrained"):
     config = BackboneConfig(name_or_path=name_or_path, dtype=dtype, weights=weights)
-    return load_backbone(config, device="cpu")
+    return backbone.load_backbone(config, device="cpu")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with the tiny backbone and its tokenizer, as a model comes from the hub."""
     path = tmp_path_factory.mktemp("backbone")
-    tiny = _load(TINY, "float32")
+    tiny = _load(backbone.TINY, "float32")
     tiny.model.save_pretrained(path)
     tiny.tokenizer.save_pretrained(path)
     return str(path)
@@ -37,7 +35,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("weights", ["pretrained", "random"])
 @pytest.mark.parametrize("is_tiny", [True, False], ids=["tiny", "folder"])
 def test_bfloat16_holds_for_weights_and_no_buffer(folder, weights, is_tiny):
-    model = _load(TINY if is_tiny else folder, "bfloat16", weights).model
+    model = _load(backbone.TINY if is_tiny else folder, "bfloat16", weights).model
     buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
 
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
@@ -49,7 +47,7 @@ def test_bfloat16_holds_for_weights_and_no_buffer(folder, weights, is_tiny):
 def test_a_bfloat16_backbone_reads_long_prompts_alike(folder):
     ours = _load(folder, "bfloat16").model
     plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-    tiny = _load(TINY, "bfloat16").model
+    tiny = _load(backbone.TINY, "bfloat16").model
     ids = torch.arange(1500)[None] % 256 + 3
 
     expected = plain(ids).logits
@@ -60,7 +58,7 @@ def test_a_bfloat16_backbone_reads_long_prompts_alike(folder):
 @pytest.fixture
 def far_folder(tmp_path):
     """A model whose weights are far from any start, with an output layer of its own."""
-    tiny = _load(TINY, "float32")
+    tiny = _load(backbone.TINY, "float32")
     settings = tiny.model.config
     settings.tie_word_embeddings = False
     model = type(tiny.model)(settings)
@@ -106,7 +104,7 @@ def test_the_control_repeats_and_is_frozen(far_folder):
 @pytest.mark.slow
 def test_the_packaged_backbone_keeps_its_shared_vocabulary_matrix():
     pretrained, control = (
-        _load(PACKAGED, "float32", weights).model for weights in ("pretrained", "random")
+        _load(backbone.PACKAGED, "float32", weights).model for weights in ("pretrained", "random")
     )
     assert control.lm_head.weight is control.model.embed_tokens.weight
     assert torch.equal(control.lm_head.weight, pretrained.lm_head.weight)
@@ -195,27 +193,25 @@ def test_the_packaged_backbone_is_read_once_and_shared(monkeypatch):
     assert read == [(backbone.PACKAGED, "cpu")]
 
 
-FIRST_NUMBERS = {
-    "Heatwave pushes power grid of South Australia to its limit": (
-        *(-0.023391, 0.003809, 0.003747, 0.058519, 0.045095, 0.028765),
-    ),
-    "Gold": (-0.056633, 0.075484, -0.025937, 0.063067, -0.01841, -0.017481),
-    "Bitcoin falls below $60,000 as traders flee risk \N{EN DASH} again": (
-        *(0.03393, 0.033577, -0.025343, 0.073864, -0.010284, 0.023992),
-    ),
+TITLES = [
+    "Heatwave pushes power grid of South Australia to its limit",
+    "Gold",
+    "Bitcoin falls below $60,000 as traders flee risk \N{EN DASH} again",
     "Heat: power, and WATER! Hospitals of three cities ask for help as the grid of the eastern "
-    "states fails for a second day": (
-        *(0.0083, 0.059808, 0.090791, 0.127958, 0.017707, -0.041091),
-    ),
-}
+    "states fails for a second day",
+]
+FIRST_NUMBERS = [
+    (-0.023391, 0.003809, 0.003747, 0.058519, 0.045095, 0.028765),
+    (-0.056633, 0.075484, -0.025937, 0.063067, -0.01841, -0.017481),
+    (0.03393, 0.033577, -0.025343, 0.073864, -0.010284, 0.023992),
+    (0.0083, 0.059808, 0.090791, 0.127958, 0.017707, -0.041091),
+]
 """Of all-MiniLM-L6-v2 in single precision, on a processor."""
-
-TITLES = list(FIRST_NUMBERS)
 
 
 @pytest.fixture(scope="module")
 def packaged():
-    return load_encoder(PACKAGED_ENCODER)
+    return encoder.load_encoder(encoder.PACKAGED_ENCODER)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +221,7 @@ def vectors(packaged):
 
 def test_titles_have_the_vectors_that_they_always_had(vectors):
     assert vectors.shape == (4, 384) and vectors.dtype == np.float32
-    np.testing.assert_allclose(vectors[:, :6], list(FIRST_NUMBERS.values()), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(vectors[:, :6], FIRST_NUMBERS, rtol=0, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
@@ -240,7 +236,7 @@ def test_unbound_processes_use_the_whole_machine(monkeypatch):
     monkeypatch.delattr("os.sched_getaffinity")
     monkeypatch.setattr("os.cpu_count", lambda: 5)
     before = torch.get_num_threads()
-    with use_all_cores():
+    with encoder.use_all_cores():
         assert torch.get_num_threads() == 5
     assert torch.get_num_threads() == before
 
@@ -251,7 +247,7 @@ def test_all_cores_give_the_vectors_of_one(packaged, monkeypatch):
     torch.set_num_threads(1)
     try:
         of_one = packaged.encode(TITLES)
-        with use_all_cores():
+        with encoder.use_all_cores():
             assert torch.get_num_threads() == 3
             of_all = packaged.encode(TITLES)
         assert torch.get_num_threads() == 1
@@ -286,4 +282,4 @@ def test_two_processes_compute_what_one_does(folder, tmp_path):
 def test_random_layers_cannot_be_split():
     config = BackboneConfig(name_or_path="tiny-random", weights="random")
     with pytest.raises(ConfigError, match="leave shard_backbone"):
-        load_backbone(config, device="cpu", shard=True)
+        backbone.load_backbone(config, device="cpu", shard=True)

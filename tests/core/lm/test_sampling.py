@@ -16,7 +16,6 @@ from compevo_core.lm.grammar import SlotGrammar, restricted_token_logp, sample_u
 from compevo_core.lora import Population, PromptGroup, sampling
 from compevo_core.lora.sampling import SamplingSettings, choose_tokens
 from tests.support import tiny_backbone
-from tests.support.tiny_backbone import build_backbone, build_population, insert_adapters
 
 STOPS = [2, 13]
 # Bytes: runs of letters that nothing but the first one chooses, and slots that may be left out.
@@ -81,7 +80,7 @@ def _assert_same(population, prompts, grammar, seed, **changes):
 
 @pytest.fixture(scope="module")
 def population():
-    return build_population()
+    return tiny_backbone.build_population()
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +116,7 @@ def test_texts_may_begin_with_or_without_choices(population, rule):
 
 
 def test_capped_scores_and_embeddings_are_the_models():
-    population = insert_adapters(tiny_backbone.build_gemma(), seed=1)
+    population = tiny_backbone.insert_adapters(tiny_backbone.build_gemma(), seed=1)
     tiny_backbone.move_adapters(population)
     _assert_same(population, [[[5, 6]], [[9]], [[7, 3]]], FirstTokensForced(), 3, max_new_tokens=5)
 
@@ -165,7 +164,7 @@ def _write(population, temperature, *, samples=1):
 
 @pytest.mark.parametrize(("temperature", "samples"), [(0.0, 1), (0.9, 1), (0.9, 2)])
 def test_batch_size_and_checks_change_no_text(temperature, samples, monkeypatch, spy):
-    population = build_population()
+    population = tiny_backbone.build_population()
     read = spy(Population, "read_tokens")
 
     def write(tokens_per_look=1):
@@ -208,7 +207,7 @@ class _Counter(TorchDispatchMode):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_token_waits_for_nothing(temperature, monkeypatch):
-    population, counter = build_population(), _Counter()
+    population, counter = tiny_backbone.build_population(), _Counter()
     counts, read_tensor = counter.counts, torch.Tensor.tolist
 
     def look(tensor):
@@ -255,12 +254,12 @@ SENTENCES = {"".join(parts) for parts in itertools.product(*LETTERS)}
 
 
 def _grammar(slots=LETTERS):
-    return SlotGrammar(slots, build_backbone().tokenizer, ENDS)
+    return SlotGrammar(slots, tiny_backbone.build_backbone().tokenizer, ENDS)
 
 
 def test_grammar_paths_are_its_sentences_once():
     grammar = _grammar()
-    decode = build_backbone().tokenizer.decode
+    decode = tiny_backbone.build_backbone().tokenizer.decode
     paths, open_paths = [], [()]
     while open_paths:
         path = open_paths.pop()

@@ -14,14 +14,8 @@ from compevo_core.errors import CheckpointMismatch
 from compevo_core.lora import attention
 from compevo_core.lora import backbone as backbones
 from compevo_core.lora.adapters import AdapterRoute
-from compevo_core.lora.backbone import LORA_TARGETS
 from compevo_core.lora.batch import PromptGroup
-from tests.support.tiny_backbone import (
-    build_backbone,
-    build_gemma,
-    build_population,
-    insert_adapters,
-)
+from tests.support import tiny_backbone as tiny
 
 PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
 CONDITIONS = pytest.mark.parametrize(
@@ -52,7 +46,7 @@ def _assert_equal(found, expected):
 
 
 def _backward_inside(*, checkpointing, dropout):
-    population = build_population(checkpointing=checkpointing)
+    population = tiny.build_population(checkpointing=checkpointing)
     with population.use_adapters(FORECAST, dropout=dropout):
         _loss(population).backward()
     return _gradients(population)
@@ -71,7 +65,7 @@ def _backward_inside(*, checkpointing, dropout):
 )
 @CONDITIONS
 def test_another_route_in_backward_changes_nothing(other, checkpointing, dropout):
-    population = build_population(checkpointing=checkpointing)
+    population = tiny.build_population(checkpointing=checkpointing)
     with population.use_adapters(FORECAST, dropout=dropout):
         loss = _loss(population)
         with population.use_adapters(other.kind, rows=other.rows, dropout=other.dropout):
@@ -89,7 +83,7 @@ def test_recomputed_layers_give_bit_equal_gradients(dropout):
 
 @CONDITIONS
 def test_a_kept_graph_is_sent_back_twice(checkpointing, dropout):
-    population = build_population(checkpointing=checkpointing)
+    population = tiny.build_population(checkpointing=checkpointing)
     with population.use_adapters(FORECAST, dropout=dropout):
         loss = _loss(population)
     loss.backward(retain_graph=True)
@@ -106,7 +100,7 @@ def test_adapters_multiply_in_the_products_type(dropout, monkeypatch, spy):
     products = {name: spy(module, name) for module, name in PRODUCTS}
     measured = {}
     for dtype in ("float32", "mixed"):
-        population = build_population(dtype=dtype)
+        population = tiny.build_population(dtype=dtype)
         for calls in products.values():
             calls.clear()
         with population.use_adapters(FORECAST, dropout=dropout):
@@ -135,7 +129,7 @@ def test_attention_changes_type_only_on_accelerators(device, dtype):
 
 
 def test_a_route_always_ends_with_its_block():
-    population = build_population(checkpointing=True)
+    population = tiny.build_population(checkpointing=True)
     with torch.no_grad():
         frozen = _loss(population)
 
@@ -152,7 +146,7 @@ def test_a_route_always_ends_with_its_block():
 
 
 def test_checkpointing_that_a_user_enables_uses_the_same_adapters():
-    population = build_population()
+    population = tiny.build_population()
     population.backbone.model.activation_checkpointing_enable()
     with population.use_adapters(FORECAST):
         loss = _loss(population)
@@ -169,17 +163,17 @@ GROUPS = [
 
 
 def test_one_call_a_shape_and_layer(spy):
-    population = build_population()
+    population = tiny.build_population()
     calls = spy(torch.nn.functional, ATTENTION)
     population.hidden_states(population.pack(GROUPS))
     assert len(calls) == 2 * 7
 
 
 @pytest.mark.parametrize("keys", [1, 8, 1 << 14])
-@pytest.mark.parametrize("build", [build_backbone, build_gemma])
+@pytest.mark.parametrize("build", [tiny.build_backbone, tiny.build_gemma])
 def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
     monkeypatch.setattr(attention, "_KEYS_PER_BATCH", keys)
-    population = insert_adapters(build())
+    population = tiny.insert_adapters(build())
     # Each agent's prompts one by one, prefix and suffix in one piece.
     rows = [
         [
@@ -198,7 +192,7 @@ def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
 
 
 def test_padding_reaches_no_state_or_gradient():
-    population = build_population()
+    population = tiny.build_population()
     packed = population.pack(GROUPS)
     embeds_ALD = population.embed(packed.ids_AL)
     width = packed.ids_AL.shape[1]
@@ -223,9 +217,9 @@ TWO_AGENTS = PopulationConfig(agents=2, rank=4, alpha=8.0, dropout=0.0)
 
 def _made_by_peft(folder, seed, **settings):
     """A LoRA adapter made by PEFT, with both factors away from zero, saved by PEFT."""
-    wanted = {"r": 4, "lora_alpha": 8, "target_modules": list(LORA_TARGETS)}
+    wanted = {"r": 4, "lora_alpha": 8, "target_modules": list(backbones.LORA_TARGETS)}
     config = LoraConfig(task_type="CAUSAL_LM", **wanted | settings)
-    model = get_peft_model(build_backbone().model, config)
+    model = get_peft_model(tiny.build_backbone().model, config)
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if "lora_" in name:
@@ -235,7 +229,7 @@ def _made_by_peft(folder, seed, **settings):
 
 
 def test_an_adapter_survives_a_population_unchanged(tmp_path):
-    population = insert_adapters(build_backbone(), TWO_AGENTS)
+    population = tiny.insert_adapters(tiny.build_backbone(), TWO_AGENTS)
     weights = dict(population.backbone.model.named_parameters())
     frozen = {name: p.clone() for name, p in weights.items() if "lora_" not in name}
     _made_by_peft(tmp_path / "in", seed=3)
@@ -268,14 +262,14 @@ def test_an_adapter_survives_a_population_unchanged(tmp_path):
 def test_adapters_of_another_shape_are_refused(settings, says, tmp_path):
     _made_by_peft(tmp_path, seed=0, **settings)
     with pytest.raises(CheckpointMismatch, match=says):
-        insert_adapters(build_backbone(), TWO_AGENTS).load_adapter(0, LOGIC, tmp_path)
+        tiny.insert_adapters(tiny.build_backbone(), TWO_AGENTS).load_adapter(0, LOGIC, tmp_path)
 
 
 @pytest.mark.parametrize("agent", [1, 2])
 def test_later_agents_processes_keep_an_adapter(agent, tmp_path):
-    build_population().save_adapter(agent, FORECAST, tmp_path / "whole")
+    tiny.build_population().save_adapter(agent, FORECAST, tmp_path / "whole")
 
-    later = insert_adapters(build_backbone(), local=range(1, 3))
+    later = tiny.insert_adapters(tiny.build_backbone(), local=range(1, 3))
     later.load_adapter(agent, FORECAST, tmp_path / "whole")
     rows = [layer.lora_b[FORECAST].abs().sum((1, 2)) for layer in later.layers.values()]
     assert all(bool(row[agent - 1] > 0) and bool(row[2 - agent] == 0) for row in rows)

@@ -26,6 +26,7 @@ from compevo_core.paper.changes import (
 )
 from compevo_core.paper.report.inputs import read_configs, read_inputs, read_result_file
 from compevo_core.paper.report.paper_tables import (
+    PERTURBATION,
     PRINTED,
     build_fold_table,
     build_paper_tables,
@@ -53,7 +54,7 @@ def full_method():
     """Settings in which every control takes something away."""
     return tiny(
         population__agents=2,
-        population__members=[{"prior": "gbm", "seed": 1}, {"lookback_steps": 24}],
+        population__members=[{"prior": "gbm", "seed": 1}, {"news_scope": "none"}],
         forecast__known_errors="mean",
     )
 
@@ -138,7 +139,7 @@ def test_only_swapped_news_gets_other_windows():
     assert find_variant("swapped-news").change_windows(windows).hash == swapped.hash
 
 
-@pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"ablation", "news", "parts"}))
+@pytest.mark.parametrize("name", sorted(set(EXPERIMENTS) - {"ablation", "parts", *PERTURBATION}))
 def test_a_change_differs_only_in_its_settings(name):
     base = RunConfig.preset("operational") if name == "weather" else tiny()
     changes = EXPERIMENTS[name].changes
@@ -151,6 +152,13 @@ def test_a_change_differs_only_in_its_settings(name):
     assert max(map(len, keys)) == 1
     # The weather's controls leave out members, or what moves their weights.
     assert len(set().union(*keys)) == (2 if name == "weather" else 1)
+
+
+def test_news_is_changed_under_rival_systems_too():
+    experiments = [EXPERIMENTS[name] for name in PERTURBATION]
+    assert [it.system for it in experiments] == ["compevo", "mael", "mae-gpt", "mad-rl"]
+    assert all(it.changes == experiments[0].changes for it in experiments)
+    assert not any(it.trains for it in experiments)
 
 
 def test_policy_weights_vary_where_policies_learn():
@@ -178,7 +186,7 @@ def test_what_the_paper_prints_is_varied_here_too(name):
 
 
 def test_further_agents_reuse_members_with_seeds():
-    members = [{"prior": "gbm"}, {"lookback_steps": 24}]
+    members = [{"prior": "gbm"}, {"news_scope": "none"}]
     (change,) = EXPERIMENTS["agents"].select(["agents=3"])
     config = change.configure(tiny(population__agents=2, population__members=members))
     reused = [(member.prior, member.seed) for member in config.population.members]

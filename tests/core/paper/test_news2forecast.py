@@ -93,7 +93,7 @@ def test_the_answer_holds_the_true_values(untrained):
 
 def test_the_adapter_has_the_published_size():
     # PEFT prints 19,988,480 for rank 8 on all seven linear layers of Llama 2 7B.
-    assert SETTINGS["population.rank"] == 8
+    assert SETTINGS["news2forecast"]["population.rank"] == 8
     model = agent_systems.build_meta_model(agent_systems.load_architecture("llama-2-7b"))
     (adapter,) = agent_systems.list_trainable_parts(model, "sa", rank=8)
     assert adapter["parameters"] == 19_988_480
@@ -238,7 +238,7 @@ def test_patch_states_are_read_in_token_order(backbone):
     # front, patches behind it, only the states of the patches through one linear map.
     torch.manual_seed(3)
     network = GPT4MTS(backbone, embedding_size=SIZE, layers=2, matmul_dtype=None).eval()
-    torch.nn.init.normal_(network.news.age)
+    torch.nn.init.normal_(network.age)
     inputs = NewsReader(POOL, backbone, layers=2).encode(TWO_DAYS.views(), Scaler.fit(FOUR_DAYS))
 
     values = inputs.values_NL
@@ -250,7 +250,7 @@ def test_patch_states_are_read_in_token_order(backbone):
         linear(inputs.instruction_ND, network.instruction.weight, network.instruction.bias)[
             :, None
         ],
-        network.news(inputs.news_NSE),
+        network.refinement(network.news(inputs.news_NSE) + network.age),
         *(linear(part, *weights)[:, None] for part in (*patches, last)),
     ]
     states = backbone.decoder(inputs_embeds=torch.cat(tokens, dim=1)).last_hidden_state

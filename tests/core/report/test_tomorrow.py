@@ -18,7 +18,6 @@ from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_core.paper.report.inputs import TrainingRun, empty_rows
 from compevo_core.paper.report.page import research_environment
 from compevo_core.report import forecast_page
-from compevo_core.report.forecast_page import chart_series, list_legend
 from compevo_core.report.tomorrow import (
     ForecastDay,
     before_table,
@@ -28,18 +27,8 @@ from compevo_core.report.tomorrow import (
     read_days,
     weight_table,
 )
+from tests.support import report_samples as samples
 from tests.support.issued_samples import ORIGIN, TITLE, make_day, make_issued, make_mixture
-from tests.support.report_samples import (
-    LUD,
-    make_check,
-    make_frame,
-    make_inputs,
-    make_panel,
-    make_rounds,
-    make_row,
-    make_run,
-    render_undrawn,
-)
 from tests.support.scored_samples import make_rows
 from tests.support.window_samples import DAY, make_window
 
@@ -82,7 +71,7 @@ def test_a_chart_is_drawn_without_a_script():
 
 
 def test_a_chart_has_every_line_and_number():
-    chart = chart_series(make_day(), "NSW1")
+    chart = forecast_page.chart_series(make_day(), "NSW1")
     lines = [(line["colour"], line["is_band"]) for line in chart.lines]
     # Two bands, two agents, yesterday's forecast, measured, published, forecast.
     assert [is_band for _, is_band in lines] == [True, True] + [False] * 6
@@ -183,7 +172,7 @@ def test_joint_agents_have_no_own_error():
     day = make_day(issued=IssuedForecast(rows=rows, facts=facts), scores=make_scores())
 
     assert weight_table(day).header[:3] == ["member", "weight", "NSW1"]
-    legend = [line.name for line in list_legend(day)]
+    legend = [line.name for line in forecast_page.list_legend(day)]
     assert "without agents" in legend and "agent 0" not in legend
 
 
@@ -195,7 +184,7 @@ def test_members_are_named_by_their_methods():
     assert parts.header[1:4] == ["weight", "forecast", "correction"] and parts.notes == []
     assert [row[-1] for row in parts.rows] == ["1992", "6008", "8000", "7900", "+100"]
     assert "calendar-ridge" in [row[0] for row in method_table(mixture).rows]
-    assert {"calendar-ridge", "gbm"} < {line.name for line in list_legend(mixture)}
+    assert {"calendar-ridge", "gbm"} < {line.name for line in forecast_page.list_legend(mixture)}
 
     single = make_day(issued=make_mixture("gbm"))
     assert weight_table(single) is None and part_table(explain(single.issued, "NSW1")) is None
@@ -284,7 +273,7 @@ class ParsedPage(HTMLParser):
 
 @cache
 def render_whole():
-    return render_undrawn(make_inputs())
+    return samples.render_undrawn(samples.make_inputs())
 
 
 def test_nothing_is_fetched_and_every_link_leads_somewhere():
@@ -304,21 +293,21 @@ def test_nothing_is_fetched_and_every_link_leads_somewhere():
 
 def test_hostile_text_from_files_is_text():
     attack = '"><script>x</script>'
-    rows = make_frame(
-        make_row("compevo", 200.0, backbone=attack, unit=attack, device=attack),
-        make_row(attack, 210.0),
-        make_row("gbm", 190.0, entity=attack, experiment=attack),
-        make_row("gbm", 190.0, entity="NSW1", subset=attack, dataset=attack),
-        make_row("no-grpo", 190.0, dataset=attack, experiment="ablation"),
+    rows = samples.make_frame(
+        samples.make_row("compevo", 200.0, backbone=attack, unit=attack, device=attack),
+        samples.make_row(attack, 210.0),
+        samples.make_row("gbm", 190.0, entity=attack, experiment=attack),
+        samples.make_row("gbm", 190.0, entity="NSW1", subset=attack, dataset=attack),
+        samples.make_row("no-grpo", 190.0, dataset=attack, experiment="ablation"),
     )
-    panel = make_panel(attack, unit=attack, news=[(attack, attack)])
-    lud = LUD | {"encoder": attack, "judges": [LUD["judges"][0] | {"name": attack}]}
+    panel = samples.make_panel(attack, unit=attack, news=[(attack, attack)])
+    lud = samples.LUD | {"encoder": attack, "judges": [samples.LUD["judges"][0] | {"name": attack}]}
     facts = {"name": attack, "config": {"forecast": {"prior": attack}}, "panels": (panel,)}
-    runs = (replace(make_run(), lud=lud, **facts), make_run())
-    checks = [make_check(attack, False, attack)]
+    runs = (replace(samples.make_run(), lud=lud, **facts), samples.make_run())
+    checks = [samples.make_check(attack, False, attack)]
 
-    page = render_undrawn(
-        make_inputs(mode=attack, rows=rows, runs=runs, checks=checks, unread=[attack])
+    page = samples.render_undrawn(
+        samples.make_inputs(mode=attack, rows=rows, runs=runs, checks=checks, unread=[attack])
     )
 
     parsed = ParsedPage(page)
@@ -335,9 +324,9 @@ def test_no_template_marks_a_value_as_safe():
 
 
 def test_one_round_is_enough_for_every_plot():
-    seen = {"rounds": make_rounds(1), "panels": (make_panel(),)}
+    seen = {"rounds": samples.make_rounds(1), "panels": (samples.make_panel(),)}
     single = TrainingRun(name="a", config={}, summary={}, **seen)
-    page = render_undrawn(make_inputs(runs=(single,), rows=empty_rows()))
+    page = samples.render_undrawn(samples.make_inputs(runs=(single,), rows=empty_rows()))
     assert "the logics became" in page
 
 

@@ -18,33 +18,22 @@ from safetensors.numpy import load_file, save_file
 
 from compevo_core.errors import DataError, StorageError
 from compevo_core.runtime import files
-from compevo_core.runtime.files import (
-    StoreBusy,
-    file_lock,
-    hash_file,
-    hash_text,
-    read_together,
-    replace_together,
-    translate_storage_errors,
-    write_atomically,
-    write_bytes,
-    write_json,
-    write_text,
-)
 
 
 def test_new_files_are_readable_and_deterministic(tmp_path):
-    path = write_json(tmp_path / "a" / "b" / "file.json", {"b": "é", "a": [2]})
+    path = files.write_json(tmp_path / "a" / "b" / "file.json", {"b": "é", "a": [2]})
     assert path.stat().st_mode & 0o777 == 0o644
     before = os.umask(0o077)
     try:
-        assert write_text(tmp_path / "mine", "").stat().st_mode & 0o777 == 0o600
+        assert files.write_text(tmp_path / "mine", "").stat().st_mode & 0o777 == 0o600
     finally:
         os.umask(before)
-    assert path.read_bytes() == write_json(tmp_path / "x", {"a": [2], "b": "é"}).read_bytes()
+    assert path.read_bytes() == files.write_json(tmp_path / "x", {"a": [2], "b": "é"}).read_bytes()
     text = path.read_text(encoding="utf-8")
 
-    assert hash_file(path) == hash_text(text) == hashlib.sha256(text.encode()).hexdigest()
+    assert (
+        files.hash_file(path) == files.hash_text(text) == hashlib.sha256(text.encode()).hexdigest()
+    )
 
 
 @pytest.mark.parametrize("is_durable", [True, False])
@@ -53,7 +42,7 @@ def test_a_durable_file_is_flushed_before_renaming(is_durable, tmp_path, monkeyp
     rename = Path.replace
     monkeypatch.setattr(os, "fsync", lambda _: calls.append("flush"))
     monkeypatch.setattr(Path, "replace", lambda a, b: (calls.append("rename"), rename(a, b))[1])
-    write_bytes(tmp_path / "x", b"1", is_durable=is_durable)
+    files.write_bytes(tmp_path / "x", b"1", is_durable=is_durable)
     assert calls == (["flush", "rename"] if is_durable else ["rename"])
 
 
@@ -66,7 +55,7 @@ class Killed(BaseException):
 
 def write_pair(folder, text):
     writers = {name: lambda part: part.write_text(text) for name in ("a.txt", "b.txt")}
-    replace_together(folder, writers, {"text": text})
+    files.replace_together(folder, writers, {"text": text})
 
 
 def read_pair(folder):
@@ -75,7 +64,7 @@ def read_pair(folder):
     def read(found):
         return {found.facts["text"], *(path.read_text() for path in found.paths.values())}
 
-    return read_together(folder, read, remedy=REMEDY)
+    return files.read_together(folder, read, remedy=REMEDY)
 
 
 @pytest.fixture
@@ -121,7 +110,7 @@ def test_a_reader_of_replaced_files_reads_anew(folder):
             write_pair(folder, "new")
         return "".join(path.read_text() for path in found.paths.values())
 
-    assert read_together(folder, read, remedy=REMEDY) == "newnew"
+    assert files.read_together(folder, read, remedy=REMEDY) == "newnew"
     assert seen == ["old", "new"]
 
 
@@ -161,15 +150,18 @@ def test_a_broken_manifest_says_the_remedy(folder):
 
 def test_a_lock_that_stays_taken_is_named(tmp_path):
     lock = tmp_path / ".lock"
-    second = file_lock(lock, exclusive=False, wait_seconds=0.1)
-    with file_lock(lock, exclusive=True):
+    second = files.file_lock(lock, exclusive=False, wait_seconds=0.1)
+    with files.file_lock(lock, exclusive=True):
         # In another thread of this process too; a turn is shown by the time of the file.
         os.utime(lock, (0, 0))
-        with ThreadPoolExecutor() as pool, pytest.raises(StoreBusy, match="lock"):
+        with ThreadPoolExecutor() as pool, pytest.raises(files.StoreBusy, match="lock"):
             pool.submit(hold_briefly, lock, wait_seconds=0.1).result()
-        with pytest.raises(StoreBusy), second:
+        with pytest.raises(files.StoreBusy), second:
             pytest.fail("a reader came in while a writer held the lock")
-    with file_lock(lock, exclusive=False), file_lock(lock, exclusive=False, wait_seconds=0.1):
+    with (
+        files.file_lock(lock, exclusive=False),
+        files.file_lock(lock, exclusive=False, wait_seconds=0.1),
+    ):
         assert lock.stat().st_mtime > 0
 
 
@@ -186,7 +178,7 @@ def test_a_waiter_stays_within_bounded_patience(tmp_path):
         waiting = pool.submit(hold_briefly, lock, wait_seconds=0.2)
         time.sleep(0.6)
         assert not waiting.done()
-        with pytest.raises(StoreBusy):
+        with pytest.raises(files.StoreBusy):
             waiting.result()
         turns.set()
         others.result()
@@ -194,17 +186,17 @@ def test_a_waiter_stays_within_bounded_patience(tmp_path):
 
 def test_a_reader_frees_no_other_readers_lock(tmp_path):
     lock = tmp_path / ".lock"
-    with file_lock(lock, exclusive=False):
-        with file_lock(lock, exclusive=False):
+    with files.file_lock(lock, exclusive=False):
+        with files.file_lock(lock, exclusive=False):
             pass
-        writer = file_lock(lock, exclusive=True, wait_seconds=0.1)
-        with pytest.raises(StoreBusy), writer:
+        writer = files.file_lock(lock, exclusive=True, wait_seconds=0.1)
+        with pytest.raises(files.StoreBusy), writer:
             pytest.fail("a writer came in while a reader held the lock")
 
 
 def test_a_removed_lock_file_still_excludes(tmp_path):
     lock = tmp_path / "lock"
-    with file_lock(lock, exclusive=True):
+    with files.file_lock(lock, exclusive=True):
         waiting = ThreadPoolExecutor().submit(hold_briefly, lock)
         time.sleep(0.1)
         lock.unlink()
@@ -213,7 +205,7 @@ def test_a_removed_lock_file_still_excludes(tmp_path):
 
 
 def hold_briefly(lock, wait_seconds=60.0):
-    with file_lock(lock, exclusive=True, wait_seconds=wait_seconds):
+    with files.file_lock(lock, exclusive=True, wait_seconds=wait_seconds):
         return lock.stat().st_ino if lock.exists() else None
 
 
@@ -222,7 +214,7 @@ def hold_briefly(lock, wait_seconds=60.0):
     [(errno.ENOSPC, "free space"), (errno.EMFILE, "ulimit -n"), (errno.EXDEV, "correct the cause")],
 )
 def test_a_disk_error_says_place_and_remedy(number, remedy):
-    with pytest.raises(StorageError) as caught, translate_storage_errors("writing windows"):
+    with pytest.raises(StorageError) as caught, files.translate_storage_errors("writing windows"):
         raise OSError(number, os.strerror(number), "/home/x/windows.parquet")
     text = str(caught.value)
     assert text.startswith("writing windows: ")
@@ -233,10 +225,10 @@ def test_a_disk_error_says_place_and_remedy(number, remedy):
 def test_only_errors_of_storage_are_translated():
     # The number of an error may be hidden in its text.
     for text in ("I/O error: x (os error 28)", "could not write: No space left on device"):
-        with pytest.raises(StorageError, match="free space"), translate_storage_errors():
+        with pytest.raises(StorageError, match="free space"), files.translate_storage_errors():
             raise OSError(text)
     for kind in (ConnectionResetError, TimeoutError):
-        with pytest.raises(kind), translate_storage_errors():
+        with pytest.raises(kind), files.translate_storage_errors():
             raise kind
 
 
@@ -252,21 +244,24 @@ def test_a_torn_file_is_an_error_of_storage(tmp_path, write, read, said):
     write(path)
     path.write_bytes(path.read_bytes()[:-20])
 
-    with pytest.raises(StorageError, match=said), translate_storage_errors():
+    with pytest.raises(StorageError, match=said), files.translate_storage_errors():
         read(path)
-    with pytest.raises(pl.exceptions.PolarsError), translate_storage_errors():
+    with pytest.raises(pl.exceptions.PolarsError), files.translate_storage_errors():
         pl.select(pl.lit("x").cast(pl.Int64))
 
 
 def test_a_file_grown_too_large_says_why(tmp_path):
     path = tmp_path / "frame.parquet"
-    write_atomically(path, pl.DataFrame({"a": [1]}).write_parquet)
+    files.write_atomically(path, pl.DataFrame({"a": [1]}).write_parquet)
     noise = pl.DataFrame({"a": np.random.default_rng(0).normal(size=100_000)})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
-        with pytest.raises(StorageError, match="ulimit -f"), translate_storage_errors("frames"):
-            write_atomically(path, noise.write_parquet)
+        with (
+            pytest.raises(StorageError, match="ulimit -f"),
+            files.translate_storage_errors("frames"),
+        ):
+            files.write_atomically(path, noise.write_parquet)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 from sklearn.base import clone
 
-import compevo_core
 from compevo_core import (
     DATASETS,
     CompEvoForecaster,
@@ -439,10 +438,6 @@ def test_wrong_windows_and_runs_are_refused(tmp_path):
             call()
 
     assert repr(held) == "WindowSet of electricity: 4 val" and "persistence" in repr(population)
-
-
-def test_public_names_are_listed_before_they_are_imported():
-    assert {"Forecaster", "CompEvoForecaster", "SERIES_SCHEMA", "train"} <= set(dir(compevo_core))
 
 
 METHOD = "calendar-ridge"

@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from compevo_core.agents.debate import (
-    DebateExecutor,
-    discount_rewards,
-    find_better,
-    log_density,
-    standardise_advantages,
-    weigh_by_score,
-    write_notes,
-)
+from compevo_core.agents import debate
 from compevo_core.agents.objective import policy_loss
 from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -21,13 +13,7 @@ from compevo_core.paper.changes import find_variant
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training import forecast_step
 from compevo_core.training.model import PopulationModel
-from tests.support.models import (
-    build_executor,
-    build_model,
-    fill_with_noise,
-    fit_inputs,
-    make_batch,
-)
+from tests.support import models
 from tests.support.population import news_pool, tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
 from tests.support.tiny_run import Killed, kill_after, train_days
@@ -44,11 +30,11 @@ def draw_debate(model):
         parameter.data.normal_(generator=torch.Generator().manual_seed(3))
 
 
-def debate(config):
-    model = build_model(config)
-    fill_with_noise(model)
-    executor = build_executor(model)
-    assert isinstance(executor, DebateExecutor) and model.debate is not None
+def build_debate(config):
+    model = models.build_model(config)
+    models.fill_with_noise(model)
+    executor = models.build_executor(model)
+    assert isinstance(executor, debate.DebateExecutor) and model.debate is not None
     draw_debate(model)
     return model, executor
 
@@ -56,18 +42,20 @@ def debate(config):
 def test_a_forecast_is_credited_with_its_influence():
     # Two turns of two agents on one window; by hand: 0.5 times the mean of (-0.2, -0.6) is -0.2.
     rewards_TAB = torch.tensor([[[-1.0], [-0.5]], [[-0.2], [-0.6]]])
-    returns_TAB = discount_rewards(rewards_TAB, 0.5)
+    returns_TAB = debate.discount_rewards(rewards_TAB, 0.5)
     assert torch.allclose(returns_TAB, torch.tensor([[[-1.2], [-0.7]], [[-0.2], [-0.6]]]))
     # Without a later turn the reward is all there is.
-    assert torch.equal(discount_rewards(rewards_TAB[1:], 0.5), rewards_TAB[1:])
+    assert torch.equal(debate.discount_rewards(rewards_TAB[1:], 0.5), rewards_TAB[1:])
 
 
 def test_an_advantage_is_the_scaled_surplus():
     # Surplus 0.3, -0.1 around a mean of 0.1, with a deviation of 0.2.
-    advantage = standardise_advantages(torch.tensor([[-0.2], [-0.6]]), torch.full((2, 1), -0.5))
+    advantage = debate.standardise_advantages(
+        torch.tensor([[-0.2], [-0.6]]), torch.full((2, 1), -0.5)
+    )
     assert torch.allclose(advantage, torch.tensor([[1.0], [-1.0]]))
     zeros = torch.zeros(2, 3)
-    assert torch.equal(standardise_advantages(torch.ones(2, 3), zeros), zeros)
+    assert torch.equal(debate.standardise_advantages(torch.ones(2, 3), zeros), zeros)
 
 
 def test_the_policy_moves_towards_forecasts_that_earned_more():
@@ -75,7 +63,7 @@ def test_the_policy_moves_towards_forecasts_that_earned_more():
     options = {"clip_range": 0.2, "kl_coefficient": 0.0}
     for advantage in (1.0, -2.0):
         mean = torch.zeros(1, 1, 48, requires_grad=True)
-        logp = log_density(tried, mean, deviation)[..., None]
+        logp = debate.log_density(tried, mean, deviation)[..., None]
         old, advantages, mask = logp.detach(), torch.tensor([[advantage]]), torch.ones_like(logp)
 
         policy_loss(logp, old, old, advantages, mask, **options).loss.backward()
@@ -86,22 +74,22 @@ def test_the_policy_moves_towards_forecasts_that_earned_more():
 
 def test_scores_are_normalised_by_window():
     score_AB = torch.tensor([[0.2, 0.5], [0.6, 0.5]])
-    weights_BA = weigh_by_score(torch.logit(score_AB))
+    weights_BA = debate.weigh_by_score(torch.logit(score_AB))
     assert torch.allclose(weights_BA, torch.tensor([[0.25, 0.75], [0.5, 0.5]]))
 
-    better_AB = find_better(torch.tensor([[0.1, 0.9], [0.3, 0.2]]))
+    better_AB = debate.find_better(torch.tensor([[0.1, 0.9], [0.3, 0.2]]))
     assert better_AB.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 
 def test_an_agent_reads_all_others_only():
-    _, executor = debate(settings())
+    _, executor = build_debate(settings())
     views = windows("train", 1).views()
-    readings = executor.read(LOGICS, make_batch(settings()))
+    readings = executor.read(LOGICS, models.make_batch(settings()))
     values_ABH = np.arange(3.0)[:, None, None] * 1000.0 + np.zeros((3, len(views), 48))
     read = [[reading.news[0] for reading in row] for row in readings]
 
-    notes = write_notes(views, values_ABH, read)
-    silent = write_notes(views, values_ABH, [[()] * len(views)] * 3)
+    notes = debate.write_notes(views, values_ABH, read)
+    silent = debate.write_notes(views, values_ABH, [[()] * len(views)] * 3)
 
     lines = notes[1][0].split("\n")
     assert [line[:17] for line in lines] == ["Agent_0 forecasts", "Agent_2 forecasts"]
@@ -112,8 +100,8 @@ def test_an_agent_reads_all_others_only():
 
 def test_others_change_revisions_and_no_first_forecast():
     config = settings()
-    examples = make_batch(config)
-    model, executor = debate(config)
+    examples = models.make_batch(config)
+    model, executor = build_debate(config)
     first = executor.forecast(executor.read(LOGICS, examples))
     final = executor.play(LOGICS, examples)
 
@@ -142,7 +130,7 @@ def test_each_verifier_reads_its_agents_revision():
     assert torch.equal(before_AB[[0, 2]], after_AB[[0, 2]])
     assert not torch.allclose(before_AB[1], after_AB[1], atol=1e-4)
 
-    weights_BA = weigh_by_score(before_AB)
+    weights_BA = debate.weigh_by_score(before_AB)
     assert torch.allclose(final.weights_BA, weights_BA, atol=1e-6)
     trained = torch.tensor(run_step(trainer, state, batch).weights)
     assert torch.allclose(trained, weights_BA.mean(0), atol=1e-5)
@@ -216,4 +204,4 @@ def test_a_debate_of_several_processes_is_refused():
     config = settings()
     backbone = load_backbone(config.backbone, device="cpu")
     with pytest.raises(ConfigError, match="one process"):
-        PopulationModel(config, backbone, fit_inputs(config), AgentShards(3, 0, 3))
+        PopulationModel(config, backbone, models.fit_inputs(config), AgentShards(3, 0, 3))

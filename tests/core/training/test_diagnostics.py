@@ -12,18 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from compevo_core.agents.prompts import SEED_LOGICS
 from compevo_core.errors import DataError
-from compevo_core.training.diagnostics import (
-    MIN_FIT_POINTS,
-    RegretTracker,
-    aggregate_best_response_gap,
-    assign_fixed_logics,
-    best_response_gap,
-    fit_growth_exponent,
-    gradient_conflict,
-    measure_health,
-    summarize_regret_growth,
-    weight_entropy,
-)
+from compevo_core.training import diagnostics
 from tests.support.population import tiny
 from tests.support.tiny_run import read_records, train_days
 
@@ -31,19 +20,19 @@ numbers = st.floats(-100, 100, allow_nan=False, width=32)
 
 
 def test_the_gap_is_never_below_zero():
-    gap = best_response_gap([[-3.0, -1.0, -2.0], [-5.0, -4.0, -6.0]], [-2.0, -3.0])
+    gap = diagnostics.best_response_gap([[-3.0, -1.0, -2.0], [-5.0, -4.0, -6.0]], [-2.0, -3.0])
     assert gap.tolist() == [1.0, 0.0]
 
 
 def test_masked_targets_count_as_nothing():
     group = np.array([[[[2.0, 50.0]], [[1.0, -50.0]]]])
-    gap = aggregate_best_response_gap(group, group[:, 0], [1.0], [[1.0, np.nan]])
+    gap = diagnostics.aggregate_best_response_gap(group, group[:, 0], [1.0], [[1.0, np.nan]])
     assert gap.tolist() == [1.0]
 
     # The second agent counts only in the second window: in the first it could gain nothing.
     weights = [[1.0, 0.0], [0.5, 0.5]]
     samples = np.ones((2, 1, 2, 1)), np.zeros((2, 2, 1))
-    gap = aggregate_best_response_gap(*samples, weights, [[1.0], [1.0]])
+    gap = diagnostics.aggregate_best_response_gap(*samples, weights, [[1.0], [1.0]])
     assert gap.tolist() == [0.875, 0.375]
 
 
@@ -62,7 +51,7 @@ def test_the_aggregate_gap_equals_trying_every_switch(group, truth, raw):
     losses = ((switched - truth) ** 2).mean(axis=(2, 3))
     expected = np.maximum(0.0, np.mean((aggregate - truth) ** 2) - losses.min(axis=1))
 
-    gap = aggregate_best_response_gap(group, played, weights, truth)
+    gap = diagnostics.aggregate_best_response_gap(group, played, weights, truth)
 
     np.testing.assert_allclose(gap, expected, atol=1e-8)
     assert (gap >= 0).all()
@@ -71,7 +60,7 @@ def test_the_aggregate_gap_equals_trying_every_switch(group, truth, raw):
 def _conflict_of(main, strategy):
     main_P, strategy_P = np.asarray(main), np.asarray(strategy)
     norms = (float(np.linalg.norm(gradient)) for gradient in (main_P, strategy_P))
-    return gradient_conflict(*norms, float(main_P @ strategy_P))
+    return diagnostics.gradient_conflict(*norms, float(main_P @ strategy_P))
 
 
 @pytest.mark.parametrize(
@@ -82,8 +71,8 @@ def test_opposed_gradients_conflict_by_hand(main, strategy, cosine, margin):
     assert _conflict_of(main, strategy) == (cosine, margin)
     assert _conflict_of([1.0, 0.0], [0.0, 5.0])[1] > 0
     # Zero gradients have no direction.
-    assert gradient_conflict(2.0, 0.0, 0.0) == (0.0, 2.0)
-    assert gradient_conflict(0.0, 2.0, 0.0) == (0.0, 0.0)
+    assert diagnostics.gradient_conflict(2.0, 0.0, 0.0) == (0.0, 2.0)
+    assert diagnostics.gradient_conflict(0.0, 2.0, 0.0) == (0.0, 0.0)
 
 
 @settings(deadline=None)
@@ -99,19 +88,19 @@ def test_the_margin_tells_whether_a_step_descends(main, strategy):
 
 
 def test_entropy_by_hand():
-    assert weight_entropy([1.0, 0.0]) == 0.0
-    assert weight_entropy([0.25] * 4) == pytest.approx(math.log(4))
+    assert diagnostics.weight_entropy([1.0, 0.0]) == 0.0
+    assert diagnostics.weight_entropy([0.25] * 4) == pytest.approx(math.log(4))
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: best_response_gap([[1.0, np.nan]], [1.0]),
-        lambda: gradient_conflict(float("inf"), 1.0, 0.0),
-        lambda: gradient_conflict(-1.0, 1.0, 0.0),
-        lambda: weight_entropy([0.5, 0.6]),
-        lambda: measure_health(np.zeros((2, 2, 2)), np.full((2, 2), np.nan)),
-        lambda: measure_health(np.full((2, 2, 2), np.nan), np.zeros((2, 2))),
+        lambda: diagnostics.best_response_gap([[1.0, np.nan]], [1.0]),
+        lambda: diagnostics.gradient_conflict(float("inf"), 1.0, 0.0),
+        lambda: diagnostics.gradient_conflict(-1.0, 1.0, 0.0),
+        lambda: diagnostics.weight_entropy([0.5, 0.6]),
+        lambda: diagnostics.measure_health(np.zeros((2, 2, 2)), np.full((2, 2), np.nan)),
+        lambda: diagnostics.measure_health(np.full((2, 2, 2), np.nan), np.zeros((2, 2))),
     ],
 )
 def test_unusable_input_is_refused(call):
@@ -120,13 +109,13 @@ def test_unusable_input_is_refused(call):
 
 
 def test_an_agents_comparators_begin_with_its_own():
-    assert assign_fixed_logics(2, 3) == [list(SEED_LOGICS[:3]), list(SEED_LOGICS[1:4])]
-    assert assign_fixed_logics(10, 2)[9] == [SEED_LOGICS[9], SEED_LOGICS[0]]
-    assert assign_fixed_logics(2, 0) == [[], []]
+    assert diagnostics.assign_fixed_logics(2, 3) == [list(SEED_LOGICS[:3]), list(SEED_LOGICS[1:4])]
+    assert diagnostics.assign_fixed_logics(10, 2)[9] == [SEED_LOGICS[9], SEED_LOGICS[0]]
+    assert diagnostics.assign_fixed_logics(2, 0) == [[], []]
 
 
 def test_two_rounds_take_the_best_fixed_logic():
-    tracker = RegretTracker.start(1, 2)
+    tracker = diagnostics.RegretTracker.start(1, 2)
 
     first = tracker.add_round(np.array([[-1.0, -0.5, -2.0]]), np.array([0.25]))
     of_fixed = {"regret": [0.5], "fixed_rewards": [[-0.5, -2.0]], "played_rewards": [-1.0]}
@@ -136,7 +125,7 @@ def test_two_rounds_take_the_best_fixed_logic():
     assert second["group_regret"] == [0.75]
 
     # Without fixed logics the regret of the group remains.
-    alone = RegretTracker.start(2, 0).add_round(np.zeros((2, 0)), np.array([0.5, 0.0]))
+    alone = diagnostics.RegretTracker.start(2, 0).add_round(np.zeros((2, 0)), np.array([0.5, 0.0]))
     assert alone == {"regret": None, "group_regret": [0.5, 0.0]}
 
 
@@ -146,10 +135,10 @@ ROUNDS = st.tuples(st.integers(1, 9), st.just(2), st.integers(2, 4))
 @settings(deadline=None)
 @given(arrays(float, ROUNDS, elements=st.floats(-9, 9)))
 def test_restored_sums_give_the_whole_regret(scores_TAK):
-    tracker = RegretTracker.start(2, scores_TAK.shape[2] - 1)
+    tracker = diagnostics.RegretTracker.start(2, scores_TAK.shape[2] - 1)
     measured = []
     for scores_AK in scores_TAK:
-        tracker = RegretTracker(**json.loads(json.dumps(dataclasses.asdict(tracker))))
+        tracker = diagnostics.RegretTracker(**json.loads(json.dumps(dataclasses.asdict(tracker))))
         measured.append(tracker.add_round(scores_AK, np.zeros(2))["regret"])
 
     # The best fixed logic in hindsight minus what was played, after each round.
@@ -186,7 +175,9 @@ def test_scoring_fixed_logics_changes_no_run(tmp_path):
 @pytest.mark.parametrize(("power", "expected"), [(0.5, 0.5), (1.0, 1.0), (0.25, 0.25)])
 def test_an_exact_power_law_gives_its_exponent(power, expected):
     generator = np.random.default_rng(0)
-    fit = fit_growth_exponent(3.0 * np.arange(1, 201) ** power, generator=generator, samples=50)
+    fit = diagnostics.fit_growth_exponent(
+        3.0 * np.arange(1, 201) ** power, generator=generator, samples=50
+    )
 
     assert fit.exponent == pytest.approx(expected, abs=1e-9)
     assert (fit.low, fit.high) == pytest.approx((expected, expected), abs=1e-6)
@@ -199,7 +190,7 @@ def test_the_interval_covers_the_true_exponent():
     for seed in range(20):
         generator = np.random.default_rng(seed)
         steps = np.diff(5 * np.sqrt(rounds), prepend=0.0) + generator.normal(0, 0.3, 300)
-        fit = fit_growth_exponent(np.cumsum(steps), generator=generator, samples=200)
+        fit = diagnostics.fit_growth_exponent(np.cumsum(steps), generator=generator, samples=200)
         covered += fit.low <= 0.5 <= fit.high
         excluded += fit.high < 1
 
@@ -210,21 +201,23 @@ def test_the_interval_covers_the_true_exponent():
 def test_agents_and_mean_grow_by_square_roots():
     root = np.sqrt(np.arange(1, 41))
     regrets = np.stack([root, 3 * root], axis=1).tolist()
-    summary = summarize_regret_growth(regrets, seed=1)
+    summary = diagnostics.summarize_regret_growth(regrets, seed=1)
 
     assert [fit["exponent"] for fit in summary["agents"]] == pytest.approx([0.5, 0.5])
     assert summary["mean"]["exponent"] == pytest.approx(0.5)
     assert summary["mean"]["low"] <= 0.5 <= summary["mean"]["high"]
-    assert summarize_regret_growth(regrets, seed=1) == summary
+    assert diagnostics.summarize_regret_growth(regrets, seed=1) == summary
 
     # Of few positive regrets there is a reason, and no exponent.
-    negative = summarize_regret_growth((-np.arange(1.0, 50.0))[:, None].tolist(), seed=0)
-    short = summarize_regret_growth([[1.0]] * (MIN_FIT_POINTS - 1), seed=1)
+    negative = diagnostics.summarize_regret_growth(
+        (-np.arange(1.0, 50.0))[:, None].tolist(), seed=0
+    )
+    short = diagnostics.summarize_regret_growth([[1.0]] * (diagnostics.MIN_FIT_POINTS - 1), seed=1)
     assert negative["mean"]["n_left_out"] == 49
     for unfitted in (negative, short):
         assert unfitted["mean"]["exponent"] is None and unfitted["mean"]["reason"]
-    assert summarize_regret_growth([None, None], seed=0) is None
-    assert summarize_regret_growth([], seed=0) is None
+    assert diagnostics.summarize_regret_growth([None, None], seed=0) is None
+    assert diagnostics.summarize_regret_growth([], seed=0) is None
 
 
 TRUTH = np.zeros((2, 2))
@@ -249,7 +242,7 @@ def _forecasts(*errors):
     ],
 )
 def test_health_is_that_of_errors_by_hand(errors, truth, correlation, agents, gain):
-    health = measure_health(_forecasts(*errors), truth)
+    health = diagnostics.measure_health(_forecasts(*errors), truth)
     names = ("error_correlation", "effective_agents", "gain_over_best")
     assert [health[name] for name in names] == pytest.approx([correlation, agents, gain])
 
@@ -257,7 +250,7 @@ def test_health_is_that_of_errors_by_hand(errors, truth, correlation, agents, ga
 @pytest.mark.parametrize("error", [[1.0, 2.0, 3.0, 5.0], [1.0, 1.0, 1.0, 1.0], [0.0] * 4])
 @pytest.mark.parametrize("agents", [1, 3])
 def test_identical_and_lone_agents_count_once(agents, error):
-    health = measure_health(_forecasts(*[error] * agents), TRUTH)
+    health = diagnostics.measure_health(_forecasts(*[error] * agents), TRUTH)
     assert health["error_correlation"] == 1.0
     assert health["effective_agents"] == 1.0
     assert health["gain_over_best"] == pytest.approx(0.0)

@@ -40,8 +40,8 @@ def members(*priors, **overrides):
     return RunConfig().with_overrides(shared | changes)
 
 
-def train_members(out, config, train_on=TRAIN, val=VAL):
-    train(config, train_on, val, None, out)
+def train_members(out, config):
+    train(config, TRAIN, VAL, None, out)
     return CompEvoForecaster.load(out)
 
 

@@ -13,14 +13,13 @@ from compevo_core.agents.selection import aggregate_forecasts, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor, list_news
 from compevo_core.lora.population import Population
 from compevo_core.training import forecast_step
-from compevo_core.training.forecast_step import count_saved_bytes, stack_truths
 from compevo_core.training.schedule import RunGenerators
 from tests.support.answers import answer_in_numbers
 from tests.support.models import make_batch
 from tests.support.population import tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
 
-MEMBERS = ({"entities": ("SA1",), "window_share": 0.5}, {"first_step": 10, "last_step": 20}, {})
+MEMBERS = ({"window_share": 0.5}, {"seed": 1}, {})
 
 
 @pytest.fixture(autouse=True)
@@ -152,8 +151,8 @@ def test_readings_are_counted_once_without_weights():
         return (x.exp().square() @ weight).exp()
 
     exp_and_product = 2 * x.nbytes  # exp keeps its result, the square its input, which is the same
-    assert count_saved_bytes(read, [weight]) == exp_and_product
-    assert count_saved_bytes(read, []) == exp_and_product + weight.nbytes
+    assert forecast_step.count_saved_bytes(read, [weight]) == exp_and_product
+    assert forecast_step.count_saved_bytes(read, []) == exp_and_product + weight.nbytes
 
 
 def test_agentwise_gradients_are_those_of_one_graph():
@@ -172,7 +171,7 @@ def test_agentwise_gradients_are_those_of_one_graph():
     ]
     values_ABH = torch.cat([forecasts.values_ABH for forecasts in read])
     weights_BA = trainer.model.selection.weights([e.view.entity for e in examples])
-    truth_BH = stack_truths(examples, values_ABH.device)
+    truth_BH = forecast_step.stack_truths(examples, values_ABH.device)
     loss = forecast_error(aggregate_forecasts(values_ABH, weights_BA), truth_BH).mean()
     loss.backward()
 

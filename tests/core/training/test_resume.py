@@ -19,14 +19,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.files import StoreBusy
-from compevo_core.training import loop
-from compevo_core.training.checkpoint import (
-    STATE_VERSION,
-    capture_state,
-    load_newest_checkpoint,
-    restore_state,
-    save_checkpoint,
-)
+from compevo_core.training import checkpoint, loop
 from compevo_core.training.run_folder import RunFolder, write_manifest
 from compevo_core.training.schedule import RunGenerators
 from tests.support.models import move_heads
@@ -149,7 +142,9 @@ def test_a_checkpoint_of_another_version_is_an_error(tiny_run, tmp_path):
     unfinished = shutil.ignore_patterns("model", "metrics.json")
     shutil.copytree(tiny_run, tmp_path / "run", ignore=unfinished)
     newest = tmp_path / "run" / "checkpoints" / f"round_{ROUNDS:06d}"
-    state = json.loads((newest / "state.json").read_text()) | {"version": STATE_VERSION + 1}
+    state = json.loads((newest / "state.json").read_text()) | {
+        "version": checkpoint.STATE_VERSION + 1
+    }
     (newest / "state.json").write_text(json.dumps(state))
     write_manifest(newest, {"round": ROUNDS, "start": 0})
     with pytest.raises(CheckpointMismatch, match="another version"):
@@ -177,16 +172,16 @@ def test_the_generators_of_gpus_are_restored(began_with_gpus, tmp_path, monkeypa
     state.train_seconds = 3.0
     generators = RunGenerators.from_seed(0, range(3), torch.device("cpu"))
     gpu = _StandInGpu(monkeypatch) if began_with_gpus else None
-    captured = capture_state(trainer.model, trainer.update.optimizer, state, generators)
-    save_checkpoint(tmp_path, 1, captured, trainer.shards)
+    captured = checkpoint.capture_state(trainer.model, trainer.update.optimizer, state, generators)
+    checkpoint.save_checkpoint(tmp_path, 1, captured, trainer.shards)
     gpu = gpu or _StandInGpu(monkeypatch)
     before = [one.clone() for one in gpu.states]
     for one in gpu.states if began_with_gpus else ():
         one.zero_()
 
-    saved = load_newest_checkpoint(tmp_path, trainer.shards)
+    saved = checkpoint.load_newest_checkpoint(tmp_path, trainer.shards)
     assert saved is not None
-    again = restore_state(saved, trainer.model, trainer.update.optimizer, generators)
+    again = checkpoint.restore_state(saved, trainer.model, trainer.update.optimizer, generators)
     assert all(torch.equal(a, b) for a, b in zip(gpu.states, before, strict=True))
     assert again.train_seconds == 3.0
 

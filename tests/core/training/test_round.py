@@ -19,7 +19,6 @@ from compevo_core.training import round as round_module
 from compevo_core.training import update
 from compevo_core.training.diagnostics import RegretTracker, gradient_conflict
 from compevo_core.training.schedule import RunGenerators
-from compevo_core.training.update import Gradients
 from tests.support.models import build_model, make_batch
 from tests.support.population import tiny, windows
 from tests.support.rounds import build_round_trainer, run_step
@@ -401,7 +400,7 @@ def test_clipping_is_torchs(model, limit):
     for group in groups:
         fill(group)
 
-    norm = Gradients(model).clip(groups, limit, 0)
+    norm = update.Gradients(model).clip(groups, limit, 0)
 
     assert norm == pytest.approx(float(torch.stack(theirs).norm()), rel=1e-5)
     for parameter, wanted in zip(parameters, expected, strict=True):
@@ -413,11 +412,11 @@ def test_a_non_finite_gradient_is_traced(model):
     fill(group)
     group[0].grad[1, 0, 0] = float("inf")
     with pytest.raises(NonFiniteLoss, match=r"round 7 for agent\(s\) \[1\]"):
-        Gradients(model).clip([group], 1.0, 7)
+        update.Gradients(model).clip([group], 1.0, 7)
     fill(group)
     model.selection.gates_A.grad[0] = float("nan")
     with pytest.raises(NonFiniteLoss, match=r"gates and fusion .* round 7"):
-        Gradients(model).clip([group], 1.0, 7)
+        update.Gradients(model).clip([group], 1.0, 7)
 
 
 def test_the_conflict_counts_shared_parts_once(model):
@@ -431,6 +430,6 @@ def test_the_conflict_counts_shared_parts_once(model):
     norms = float(main.norm()), float(strategic.norm())
     expected = gradient_conflict(*norms, float(main @ strategic))
 
-    found = Gradients(model).conflict(policy, strategy)
+    found = update.Gradients(model).conflict(policy, strategy)
 
     assert found == pytest.approx(expected, rel=1e-4)

@@ -47,16 +47,9 @@ def test_the_trainer_refuses_windows_of_any_other_split(split, tmp_path):
         train(tiny(), windows("train", 2), windows(split, 2, first_day=20), news_pool(), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"news__encoder": "packaged:minilm"}, "hashing"),
-        ({"population__members": [{"entities": ["NSW1", "NSW"]}, {}, {}]}, "names NSW, but"),
-    ],
-)
-def test_settings_unfit_for_the_data_are_refused(changes, message, tmp_path):
-    with pytest.raises(ConfigError, match=message):
-        train_days(tiny(**changes), tmp_path)
+def test_another_encoder_than_the_articles_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="hashing"):
+        train_days(tiny(news__encoder="packaged:minilm"), tmp_path)
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """The command line: thin, and its errors are one line with a remedy."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -28,9 +26,6 @@ from tests.support.issued_samples import make_issued
 from tests.support.report_samples import make_rows, make_wins, write_run
 
 PLACES = ["--windows", "{home}", "--news", "{home}"]
-HEAVY = ["torch", "transformers", "matplotlib", "sklearn"]
-OF_SOME_STEPS = ["peft", "sentence_transformers", "great_expectations", "dagster_k8s"]
-OF_MODELS = ["lightgbm", "scipy", "pandas", "holidays"]
 
 
 def test_every_option_says_what_it_is():
@@ -103,18 +98,18 @@ def test_what_is_wrong_ends_as_one_line(tmp_path, monkeypatch, capsys, words, sa
     assert told.startswith("compevo: ") and said.format(home=tmp_path) in told
 
 
-@pytest.mark.parametrize(
-    ("module", "heavy"),
-    [
-        ("cli.main", [*HEAVY, "dagster", "polars"]),
-        pytest.param("definitions", HEAVY + OF_SOME_STEPS + OF_MODELS, marks=pytest.mark.slow),
-    ],
-)
-def test_a_start_loads_no_heavy_library(module, heavy):
-    loaded = f"[name for name in {heavy} if name in sys.modules]"
-    code = f"import sys, compevo_pipeline.{module}; print({loaded})"
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    assert subprocess.check_output(command, text=True).strip() == "[]"
+@pytest.mark.parametrize("command", ["demo", "refresh", "clean"])
+def test_a_missing_home_of_dagster_ends_as_one_line(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "none"))
+    with pytest.raises(SystemExit) as stop:
+        main([command])
+    assert stop.value.code == 1
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(
+        f"compevo: DAGSTER_HOME is '{tmp_path / 'none'}', and there is no folder"
+    )
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_report_is_written_where_asked(tmp_path, monkeypatch):

@@ -7,7 +7,13 @@ import pytest
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
-from compevo_pipeline.config.settings import REPOSITORY, Layout, Settings, process_rank
+from compevo_pipeline.config.settings import (
+    REPOSITORY,
+    Layout,
+    Settings,
+    ensure_dagster_home,
+    process_rank,
+)
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage import runs
 from tests.support.window_samples import make_window, make_window_set
@@ -62,6 +68,16 @@ def test_a_wrong_variable_is_refused_by_name(variables, said):
     with pytest.raises(ConfigError, match=said) as caught:
         Settings.from_environment({f"COMPEVO_{name}": text for name, text in variables.items()})
     assert "canary" not in str(caught.value)
+
+
+def test_a_home_of_dagster_is_a_folder_that_exists(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    for home in (tmp_path / "none", tmp_path / "file", "dagster_home"):
+        monkeypatch.setattr("os.environ", {"DAGSTER_HOME": str(home)})
+        with pytest.raises(ConfigError, match=rf"'{home}'.*dagster\.yaml, or unset DAGSTER_HOME"):
+            ensure_dagster_home()
+    monkeypatch.setattr("os.environ", {})
+    assert ensure_dagster_home() == REPOSITORY / "dagster_home"
 
 
 def test_synthetic_and_real_data_never_share_a_folder(tmp_path):

@@ -21,7 +21,6 @@ from compevo_core.runtime.usage import format_duration
 from compevo_pipeline.defs import loggers, metadata
 from compevo_pipeline.defs.assets.sources import build_articles_asset
 from compevo_pipeline.defs.jobs import describe_failure
-from compevo_pipeline.defs.loggers import ProgressHandler, progress_logger
 from compevo_pipeline.sources.feeds import Feed, default_feeds
 from tests.pipeline.sources.gdelt.test_parse import answer, article
 from tests.support.deployment import SetClock, open_home, read_materialization
@@ -147,7 +146,7 @@ def test_larger_values_are_drawn_higher():
 
 def make_view(steps, *, is_live=False, clock=None):
     console = Console(file=io.StringIO(), force_terminal=is_live, width=200)
-    return ProgressHandler(steps, console, is_live=is_live, clock=clock or SetClock(0.0))
+    return loggers.ProgressHandler(steps, console, is_live=is_live, clock=clock or SetClock(0.0))
 
 
 def text_of(view):
@@ -254,6 +253,6 @@ def test_a_ci_log_gets_lines(monkeypatch, variable):
     monkeypatch.setenv("CI", variable)
     monkeypatch.setenv("FORCE_COLOR", "1")
     context = dg.build_init_logger_context(logger_config={"steps": ["thing"]})
-    (handler,) = progress_logger.logger_fn(context).handlers
+    (handler,) = loggers.progress_logger.logger_fn(context).handlers
     assert handler._is_live is (variable == "")
     handler._bar.stop()

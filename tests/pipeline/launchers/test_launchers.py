@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from compevo_core.errors import ConfigError
 from compevo_pipeline.defs.resources import Launchers
 from compevo_pipeline.launchers import process as launch
-from compevo_pipeline.launchers.process import CONTAINER, PodSpec, terminate, worker_command
 from compevo_pipeline.launchers.worker import TrainJob, describe_round, main, select_scalars
 from tests.support.deployment import read_materialization
 from tests.support.round_records import round_record
@@ -125,14 +124,14 @@ def test_a_failed_training_fails_its_asset(worker, tmp_path, ending, reason):
 def test_a_terminated_process_is_gone():
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     started = time.monotonic()
-    terminate(sleeper)
+    launch.terminate(sleeper)
     assert sleeper.poll() is not None and time.monotonic() - started < 10
 
 
 def test_torchrun_is_used_where_asked_for():
     alone = "py -m compevo_pipeline.launchers.worker a b"
-    assert worker_command(["a", "b"], python="py", processes=0) == alone.split()
-    joined = " ".join(worker_command(["a"], python="py", processes=4))
+    assert launch.worker_command(["a", "b"], python="py", processes=0) == alone.split()
+    joined = " ".join(launch.worker_command(["a"], python="py", processes=4))
     torchrun = "py -m torch.distributed.run --standalone --nproc-per-node=4"
     assert joined == f"{torchrun} -m compevo_pipeline.launchers.worker a"
     with pytest.raises(ConfigError, match="PodSpec"):
@@ -141,13 +140,13 @@ def test_torchrun_is_used_where_asked_for():
 
 def pod(**changes):
     sound = {"image": "compevo:1", "volume_claim": "home", "mount_path": "/home", "gpus": 2}
-    return PodSpec(**sound | changes)
+    return launch.PodSpec(**sound | changes)
 
 
 def test_a_pod_asks_for_gpus_and_volume():
     spec = pod(environment={"HF_HUB_OFFLINE": "1"}).pod_spec()
     (container,) = spec["containers"]
-    assert json.loads(json.dumps(spec)) == spec and container["name"] == CONTAINER
+    assert json.loads(json.dumps(spec)) == spec and container["name"] == launch.CONTAINER
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
     assert pod().command(["a"])[:3] == ["python", "-m", "torch.distributed.run"]
     assert container["volumeMounts"][0]["name"] == spec["volumes"][0]["name"]

@@ -17,6 +17,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, SourceAbsent
 from compevo_core.paper.changes import FOLDS, find_variant
 from compevo_core.paper.trials import build_folds
+from compevo_core.runtime.files import write_json
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.cli import training
 from compevo_pipeline.config import endpoints
@@ -136,6 +137,19 @@ def test_an_experiment_trains_each_change(tmp_path, monkeypatch):
     only = f"lambda-pg={weight:g}"
     invoke("paper", "experiment", "lambda-pg", "electricity", "--only", only, *given)
     assert list_runs() == kept
+
+
+def test_a_run_of_another_system_is_refused(tmp_path, monkeypatch):
+    layout = deploy(tmp_path).layout
+    join_windows(("test", 2, 0)).write(layout.windows("electricity"))
+    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
+    run = layout.run("other")
+    config = find_variant("mael").configure(RunConfig.preset("tiny"))
+    write_json(RunFolder(run).model_config_file, config.to_dict())
+
+    for name, said in (("news", "run of mael.* of compevo"), ("news-mad-rl", "mael.* of mad-rl")):
+        with pytest.raises(ConfigError, match=said):
+            invoke("paper", "experiment", name, "electricity", "--run", run)
 
 
 def test_a_numeric_method_needs_no_news(tmp_path, monkeypatch):

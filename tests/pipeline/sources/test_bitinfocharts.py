@@ -10,7 +10,6 @@ import pytest
 from compevo_core.data.series import validate_series
 from compevo_core.errors import SourceBlocked
 from compevo_pipeline.sources import bitinfocharts
-from compevo_pipeline.sources.bitinfocharts import METRICS
 from compevo_pipeline.sources.common.base import Mode
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
@@ -50,7 +49,7 @@ def path(slug):
 @pytest.fixture
 def home(tmp_path, replay):
     answer = Answer(body=page(), kind="text/html")
-    replay.serve({path(slug): answer for slug in METRICS})
+    replay.serve({path(slug): answer for slug in bitinfocharts.METRICS})
     archive = tmp_path / "archive"
     (archive / "bitcoin").mkdir(parents=True)
     return LiveHome(tmp_path / "home", NOW, {"archive": archive})
@@ -83,14 +82,14 @@ def test_a_page_is_asked_once_a_day(home, replay):
     ],
 )
 def test_a_wall_ends_the_asking(home, replay, status, text):
-    slugs = list(METRICS)
+    slugs = list(bitinfocharts.METRICS)
     wall = Answer(status=status, body=f"<html>{text}</html>".encode(), kind="text/html")
     replay.serve({path(slugs[2]): [wall, Answer(body=page(), kind="text/html")]})
     with pytest.raises(SourceBlocked, match="COMPEVO_ARCHIVE"):
         home.ingest("bitcoin")
     assert replay.paths() == [path(slug)[1] for slug in slugs[:3]]
     stored = set(home.series("bitcoin")["series_id"])
-    assert stored == {f"BITINFOCHARTS/{METRICS[slug].id}" for slug in slugs[:2]}
+    assert stored == {f"BITINFOCHARTS/{bitinfocharts.METRICS[slug].id}" for slug in slugs[:2]}
 
     home.ingest("bitcoin")
     assert replay.paths()[3:] == [path(slug)[1] for slug in slugs[2:]]
@@ -98,7 +97,7 @@ def test_a_wall_ends_the_asking(home, replay, status, text):
 
 
 def test_saved_pages_replace_blocked_ones(home, replay):
-    replay.serve({path(slug): CHALLENGE for slug in METRICS})
+    replay.serve({path(slug): CHALLENGE for slug in bitinfocharts.METRICS})
     save(home, "price-btc.html", page())
     assert home.ingest("bitcoin")["bitinfocharts"]["new"] == 2
     assert set(home.series("bitcoin")["source"]) == {"archive:bitinfocharts/price-btc.html"}
@@ -111,7 +110,7 @@ def test_saved_pages_replace_blocked_ones(home, replay):
 
 @pytest.mark.parametrize("others", [0, 2])
 def test_an_unreadable_page_is_named(home, replay, caplog, others):
-    replay.serve({path(slug): CHALLENGE for slug in METRICS})
+    replay.serve({path(slug): CHALLENGE for slug in bitinfocharts.METRICS})
     save(home, "price-btc.html", b"<html>saved too early</html>")
     for slug in ("size", "tweets")[:others]:
         save(home, f"{slug}-btc.html", page())

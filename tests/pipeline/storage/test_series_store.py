@@ -11,7 +11,6 @@ from compevo_core.errors import DataError
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.storage import series_store
 from compevo_pipeline.storage.series_changes import CONFIRMED_AFTER
-from compevo_pipeline.storage.series_store import SeriesStore
 from tests.support.store_workers import FETCHED, series
 from tests.support.trees import read_tree
 
@@ -24,7 +23,7 @@ DATASET, KIND = "electricity-operational", FrameKind.PUBLISHED
 
 @pytest.fixture
 def store(tmp_path):
-    return SeriesStore(tmp_path)
+    return series_store.SeriesStore(tmp_path)
 
 
 def values(store):
@@ -169,7 +168,7 @@ def test_a_month_whole_again_waits_for_nothing(stored):
 def test_a_file_in_another_unit_or_shifted_waits(tmp_path, factor, lag):
     smooth = [1000 + 0.1 * value**2 for value in range(60)]
     smooth[5:50:9] = [0.0] * 5
-    store = SeriesStore(tmp_path)
+    store = series_store.SeriesStore(tmp_path)
     store.write("electricity", series(values=smooth))
     moved = [factor * value for value in (*smooth[-lag:], *smooth[:-lag])]
     assert write(store, moved, HOUR).waiting >= 55

@@ -11,7 +11,6 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 from compevo_core.lm import encoder as encoders
-from compevo_core.lm.encoder import HashingEncoder
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.work.embedded_news import embed_nameable, embed_titles, read_news, write_news
 from tests.support import population as small
@@ -31,7 +30,7 @@ def batches(monkeypatch):
     """The texts of every call of the encoder, which a text ``stop`` ends."""
     given = []
 
-    class Recording(HashingEncoder):
+    class Recording(encoders.HashingEncoder):
         def encode(self, texts):
             if "stop" in texts:
                 raise KeyboardInterrupt
@@ -49,7 +48,7 @@ def test_a_pool_holds_what_views_name(workspace):
     pool = read_news(workspace, "hashing", views, log=LOG)
     assert pool.articles["article_id"].to_list() == [ids[1], ids[4]]
     titles = [small.TITLES[1], small.TITLES[4]]
-    np.testing.assert_array_equal(pool.embeddings, HashingEncoder().encode(titles))
+    np.testing.assert_array_equal(pool.embeddings, encoders.HashingEncoder().encode(titles))
     assert len(workspace.embedding_store("hashing")) == 2
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from compevo_core.errors import ConfigError
 from compevo_pipeline.work import methods
-from compevo_pipeline.work.methods import choose_name, plan_method
 from tests.support.population import windows
 
 
@@ -20,12 +19,12 @@ from tests.support.population import windows
     ],
 )
 def test_own_data_ask_validation_unless_something_is_named(dataset, method, preset, meant):
-    assert choose_name(dataset, method, preset) == meant
+    assert methods.choose_name(dataset, method, preset) == meant
 
 
 def test_a_preset_needs_agents():
     with pytest.raises(ConfigError, match=r"'tiny'.*'gbm'"):
-        choose_name("my-load", "gbm", "tiny")
+        methods.choose_name("my-load", "gbm", "tiny")
 
 
 @pytest.mark.parametrize("method", ["auto", "mixture", "persistence"])
@@ -33,4 +32,4 @@ def test_a_misspelt_setting_is_refused_first(method, monkeypatch):
     monkeypatch.setattr(methods, "choose_method", lambda *_, **__: pytest.fail("it was fitted"))
     train, changes = windows("train", 1), {"forecast.refit_dais": 3}
     with pytest.raises(ConfigError, match=r"forecast\.refit_dais"):
-        plan_method(None, "my-load", train, method, changes, fits=None, on_step=print)
+        methods.plan_method(None, "my-load", train, method, changes, fits=None, on_step=print)

@@ -19,7 +19,6 @@ from compevo_pipeline.defs.dead_runs import sweep_dead_runs
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work import backup, ingest
-from compevo_pipeline.work.ingest import mend_store, rebuild
 from compevo_pipeline.work.next_day import StoredFrames
 from tests.content_faults.worlds import NEWS, PRICES, REPORTS
 from tests.support.commands import invoke
@@ -61,7 +60,7 @@ def test_lost_rows_come_back_from_raw_files(open_known, world, lose):
     lose(home.workspace.layout)
     world.deliver(home, [])
     assert_stored(home, world, before)
-    assert mend_store(home.workspace, world.dataset, log=LOG) == {}
+    assert ingest.mend_store(home.workspace, world.dataset, log=LOG) == {}
 
 
 @pytest.mark.parametrize("pattern", ROTTEN)
@@ -114,7 +113,7 @@ def test_versions_of_a_file_are_read_in_order(open_known):
     PRICES.deliver(home, [(name, whole.replace(b",8000.00,", b",8100.00,"))])
     before = PRICES.read(home)
     shutil.rmtree(home.workspace.layout.series)
-    counts = rebuild(home.workspace, PRICES.dataset, log=LOG)
+    counts = ingest.rebuild(home.workspace, PRICES.dataset, log=LOG)
 
     assert counts["aemo"]["files"] == len(PRICES.known) + 1
     assert_stored(home, PRICES, before)

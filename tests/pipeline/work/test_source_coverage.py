@@ -22,7 +22,6 @@ from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work import source_coverage as coverage
 from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series
-from compevo_pipeline.work.source_coverage import NEWS
 from tests.pipeline.sources import test_bitinfocharts as charts
 from tests.pipeline.sources import test_exchange as rates
 from tests.pipeline.sources.gdelt import test_live as gdelt
@@ -149,7 +148,7 @@ def count_stored_runs(workspace):
 def test_a_span_is_read_by_month():
     def moments(feed, since, until):
         parts = coverage.list_parts([feed], since, until)
-        return [(f"{part.since:%m-%d %H}", f"{part.until:%m-%d %H}") for part in parts]
+        return [(f"{start:%m-%d %H}", f"{end:%m-%d %H}") for _, start, end in parts]
 
     months = [("04-29 00", "05-01 00"), ("05-01 00", "06-01 00"), ("06-01 00", "06-03 00")]
     june = datetime(2025, 6, 3, tzinfo=UTC)
@@ -307,25 +306,22 @@ def serve_operational(replay):
     replay.serve({ENDPOINT: answer})
 
 
-def serve_rates(replay):
-    replay.serve({rates.BULK: rates.BULK_ANSWER, rates.TABLE: rates.RBA_ANSWER})
-
-
 def serve_charts(replay):
     # No tag: the program's own time of the last fetch has to do.
     page = Answer(body=charts.page(), kind="text/html", modified="Fri, 20 Nov 2026 07:00:00 GMT")
     replay.serve({charts.path(slug): page for slug in METRICS})
 
 
+RATES = {rates.BULK: rates.BULK_ANSWER, rates.TABLE: rates.RBA_ANSWER}
 MONTHS, PEMS = (date(2026, 6, 1), date(2026, 7, 1)), ("pems.dot.ca.gov", "/")
 CASES = {
     "electricity": (lambda replay: nemweb.serve_prices(replay, *MONTHS), NOW, WHAT_IS_NEW),
     "electricity-operational": (serve_operational, NOW, WHAT_IS_NEW),
-    "exchange": (serve_rates, rates.FRIDAY_EVENING, WHAT_IS_NEW),
+    "exchange": (lambda replay: replay.serve(RATES), rates.FRIDAY_EVENING, WHAT_IS_NEW),
     "bitcoin": (serve_charts, charts.NOW, WHAT_IS_NEW),
     "traffic": (lambda replay: replay.serve({PEMS: pems.Site()}), pems.NOW, WHAT_IS_NEW),
     # An hour of it: a day is hundreds of files.
-    NEWS: (gdelt.serve_gal, gdelt.NOW, gdelt.HOUR),
+    coverage.NEWS: (gdelt.serve_gal, gdelt.NOW, gdelt.HOUR),
 }
 
 

@@ -79,7 +79,7 @@ def test_the_best_pass_is_kept_and_ends(monkeypatch):
     target = torch.tensor(np.stack([scaler.scale(w.y, w.view.entity) for w in contrary]))
     inputs = NetworkInputs.encode(contrary.views(), scaler)
     with torch.no_grad():
-        forecast = networks.forecast_scaled(fitted._network, inputs).double()
+        forecast = networks.forecast_scaled(fitted.network, inputs).double()
     loss = torch.nn.functional.huber_loss(forecast, target)
     assert float(loss) == pytest.approx(report.validation_loss, rel=1e-4)
 

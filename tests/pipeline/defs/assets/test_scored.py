@@ -134,7 +134,9 @@ def test_a_refresh_goes_from_sources_to_report(trained, tmp_path):
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     selected = [
         *(f"{group}/{operational.DATASET}" for group in ("series", "windows")),
-        *("forecast/next_day", "forecast/scored", "report/site"),
+        "forecast/next_day",
+        "forecast/scored",
+        "report/site",
     ]
 
     def refresh(until, of):

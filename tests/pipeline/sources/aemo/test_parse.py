@@ -110,16 +110,14 @@ def test_the_day_at_fault_is_named():
     assert validate_series(tolerated).height == 239
 
 
-def dispatch(*records):
-    lines = [f"D,DISPATCH,REGIONSUM,4,{record}," for record in records]
+def test_doubled_dispatch_rows_count_once():
+    ends = ((k, f"D,DISPATCH,REGIONSUM,4,2019/12/01 00:{5 * k + 5:02d}:00") for k in range(6))
+    lines = [f"{end},1,NSW1,{run},{600 + k}," for k, end in ends for run in (0, 1)]
     # A sample of a file, with the count of the whole one.
     content = report(lines, DISPATCH_INDEX).replace(f",{len(lines) + 3}\r\n", ",53733\r\n")
-    return validate_series(parse_tables.parse_mmsdm(raw(DISPATCH, content, "aemo_mmsdm")))
 
+    found = validate_series(parse_tables.parse_mmsdm(raw(DISPATCH, content, "aemo_mmsdm")))
 
-def test_doubled_dispatch_rows_count_once():
-    ends = ((k, f"2019/12/01 00:{5 * k + 5:02d}:00") for k in range(6))
-    found = dispatch(*(f"{end},1,NSW1,{run},{600 + k}" for k, end in ends for run in (0, 1)))
     assert found["value"].to_list() == [pytest.approx(602.5)]
     assert found["start_utc"].to_list() == [datetime(2019, 11, 30, 14, 0, tzinfo=UTC)]
     assert found["series_id"].to_list() == ["AEMO/TOTALDEMAND/NSW1"]

@@ -14,7 +14,6 @@ from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.feeds import make_own_feeds
 from compevo_pipeline.sources.gdelt import live as gdelt_live
 from compevo_pipeline.sources.gdelt import source as gdelt
-from compevo_pipeline.sources.gdelt.source import PACKAGED
 from compevo_pipeline.sources.own.declaration import NewsKeys
 from compevo_pipeline.work.source_coverage import NEWS
 from tests.pipeline.sources.gdelt.test_parse import article, entry, row
@@ -83,7 +82,7 @@ def serve_gkg(replay, files, *, damaged=()):
 
 
 def queries(folder, old, new):
-    text = PACKAGED.read_text()
+    text = gdelt.PACKAGED.read_text()
     assert old in text
     copy = folder / "news.toml"
     copy.write_text(text.replace(old, new))

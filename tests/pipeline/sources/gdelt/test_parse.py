@@ -14,7 +14,6 @@ from compevo_core.errors import ConfigError, SchemaDrift
 from compevo_pipeline.sources.common.base import Mode, read_sample_files
 from compevo_pipeline.sources.gdelt import source as gdelt
 from compevo_pipeline.sources.gdelt.parse import parse_doc
-from compevo_pipeline.sources.gdelt.source import PACKAGED, read_queries
 from tests.fuzz.seeds import FILES
 from tests.support.nemweb import pack
 from tests.support.sources import NOW, clock, raw
@@ -22,7 +21,7 @@ from tests.support.sources import NOW, clock, raw
 GKG_NAME, GAL_NAME = "20260301001500.gkg.csv.zip", "20260301001600.gal.json.gz"
 TITLE = "<PAGE_TITLE>Rain &amp; wind &#x2013; again</PAGE_TITLE>"
 PUBLISHED = "<PAGE_PRECISEPUBTIMESTAMP>{}</PAGE_PRECISEPUBTIMESTAMP>"
-QUERIES = read_queries()
+QUERIES = gdelt.read_queries()
 HOSTILE = {
     "a list": {"title": ["a", "list"]},
     "1 MB": {"title": "a" * 2**20},
@@ -258,9 +257,9 @@ def test_an_article_is_kept_for_word_or_site(title, changes, kept):
 )
 def test_a_wrong_key_names_file_and_topic(tmp_path, old, new, message):
     copy = tmp_path / "mine.toml"
-    copy.write_text(PACKAGED.read_text().replace(old, new))
+    copy.write_text(gdelt.PACKAGED.read_text().replace(old, new))
     with pytest.raises(ConfigError, match=rf"mine.toml.*{message}"):
-        read_queries(copy)
+        gdelt.read_queries(copy)
 
     with pytest.raises(ConfigError, match="COMPEVO_NEWS_QUERIES"):
-        read_queries(tmp_path / "none.toml")
+        gdelt.read_queries(tmp_path / "none.toml")

@@ -17,7 +17,6 @@ from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import ABSENT_PAUSES, EntryState
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.sources.pems import source as pems
-from compevo_pipeline.sources.pems.source import describe_short
 from tests.support.commands import invoke
 from tests.support.live import LiveHome
 from tests.support.replay import Answer
@@ -333,7 +332,7 @@ def test_a_clock_change_changes_the_slots(day, slots):
     missing = 288 - slots
     expected = f"{whole - missing} of {whole} five-minute slots" if missing else ""
 
-    assert describe_short(raw(name, content, "pems", Mode.LIVE)) == expected
+    assert pems.describe_short(raw(name, content, "pems", Mode.LIVE)) == expected
 
 
 def test_a_backfill_fetches_the_months_of_its_span(home, site):
