@@ -134,8 +134,8 @@ def parse_histdemand(*raws: RawFile, tolerate_gaps: bool = False) -> pl.DataFram
 def parse_mmsdm(raw: RawFile) -> pl.DataFrame:
     """Parse an MMSDM month into half-hourly ``AEMO/TOTALDEMAND/<region>``.
 
-    ``DISPATCHREGIONSUM`` has 5-minute rows, ``TRADINGREGIONSUM`` half-hours. Dispatch rows come
-    twice where AEMO intervened (INTERVENTION 0 and 1): the physical run, 1, counts.
+    ``TRADINGREGIONSUM`` has half-hours, ``DISPATCHREGIONSUM`` 5-minute rows: of two for one time
+    the physical run (INTERVENTION 1) counts; a half-hour without its six is nulled and flagged.
     """
     # AEMO writes the table's name in the file name, in capitals or not.
     is_dispatch = "DISPATCHREGIONSUM" in raw.name.upper()
