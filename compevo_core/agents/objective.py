@@ -29,7 +29,7 @@ def prediction_loss(forecast: Tensor, truth_BH: Tensor, config: ObjectiveConfig)
 
     The mean is over the known steps of the scaled truth.
     """
-    # NaN times a zero weight is NaN, also in the gradient: replace the missing targets first.
+    # The gradient of NaN is NaN even where it counts for nothing: replace missing targets first.
     is_known_BH = torch.isfinite(truth_BH)
     gap = torch.where(is_known_BH, forecast - truth_BH.nan_to_num(), 0.0)
     cost = gap.square()
