@@ -42,8 +42,8 @@ _MOST_ROWS = 0.9  # share of rows that show a lag, and whose ratios show a facto
 _LEAST_SCALED = 0.015  # relative change by one factor, below which values are revised
 _SAME_RATIO = 0.1  # spread of the ratios, as a share of that change
 _LARGEST = 1e20  # values from here on are some format's fill value
-# In AEMO's archive no run but that of the stuck meters of April 2019 is longer than 4, and no jump
-# there and back but the known fault of November 2025 is above 2.7 times that quantile.
+# In AEMO's archive only the stuck meters of April 2019 repeat a value more than 4 times, and only
+# the known fault of November 2025 jumps and returns by more than 2.7 times that quantile.
 _STUCK_STEPS = 6
 _FAULTY_JUMP = 4.0  # times the jump that 98 % are below
 _FAULTY_STEPS = 4  # that a collapse lasts at most

@@ -252,7 +252,7 @@ ELECTRICITY = DatasetSpec(
     mape_threshold=1.0,  # demand of South Australia crosses zero
 )
 
-# Regions, places, grid and news rule are those of the other measures.
+# It shares regions, places, grid and news rule with the other measures.
 ELECTRICITY_OPERATIONAL = replace(
     ELECTRICITY,
     name="electricity-operational",

@@ -255,7 +255,7 @@ def regularise_series(frame: pl.DataFrame, step: timedelta) -> tuple[pl.DataFram
 
     full = full.select(list(SERIES_SCHEMA)).with_columns(
         pl.col("flag").fill_null("missing"),
-        # Names and units of an added row are those of the row before it; the value stays null.
+        # An added row takes names and units from the row before it; its value stays null.
         *(pl.col(name).fill_null(strategy="forward") for name in _CONSTANT_COLUMNS),
     )
     # rle() turns the column of "is empty" into runs of equal values with their lengths.

@@ -72,7 +72,7 @@ class WindowView:
     step_covariates: Mapping[str, FloatArray] = field(default_factory=dict)
     task: str = ""  # what a prompt asks for, where the data set declares it
     horizon: int = DEFAULT_STEPS  # target steps
-    bounds: Bounds = NO_BOUNDS  # of what the series can be, which no forecast leaves
+    bounds: Bounds = NO_BOUNDS  # of possible values; no forecast leaves them
     season: int = 0  # steps of the season that its data show; 0: that of its grid
     # Values before the inputs, for models that read a whole series; it is not stored
     past: FloatArray = field(default_factory=lambda: np.zeros(0))

@@ -68,9 +68,9 @@ class FineTuned:
         """Put an adapter into the backbone, as deep as ``depths`` says for each kind."""
         self.name, self.config, self.retriever = name, config, retriever
         seed = derive_seed(config.run.seed, "weights")
-        self._weights = torch.Generator().manual_seed(seed)
+        self._weight_generator = torch.Generator().manual_seed(seed)
         shape = config.population.model_copy(update={"agents": 1}).shape
-        self.population = Population(backbone, shape, self._weights, depths=depths)
+        self.population = Population(backbone, shape, self._weight_generator, depths=depths)
         self._generator = torch.Generator(device=backbone.device).manual_seed(
             derive_seed(config.run.seed, "logics")
         )
@@ -446,7 +446,7 @@ class AsPublished(FineTuned):
         super().__init__(name, config, backbone, retriever, depths)
         self._train = train
         self.head = nn.Linear(backbone.hidden_size, train[0].view.horizon)
-        nn.init.xavier_uniform_(self.head.weight, gain=0.01, generator=self._weights)
+        nn.init.xavier_uniform_(self.head.weight, gain=0.01, generator=self._weight_generator)
         nn.init.zeros_(self.head.bias)
         self.head.to(backbone.device)
         agents = config.population.agents

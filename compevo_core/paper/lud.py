@@ -376,7 +376,7 @@ def build_lud_table(
     """Return the LUD of every agent's every update, as rows of ``LUD_SCHEMA``.
 
     ``logics`` are by round and agent; the row of a round compares it with the round before.
-    ``judge`` returns the verdict on each pair of the ``judged_rounds`` (None: all), or None. An
+    ``judge`` returns the verdict on each pair of the ``judged_rounds`` (None: all), if any. An
     unchanged text is not sent to the judge, flagged ``unchanged_text``, and has Delta and LUD 0.
     Rows that are not judged, or have no verdict, have only a Delta; the rest is null.
     """
