@@ -214,29 +214,7 @@ def choose_method(
     days = [view.calendar.target_date for view in known.views()]
     known = _thin(known)
     fit = add_news(fit or SharedFits(), news)
-    left_out: dict[str, str] = {}
-    candidates = []
-    origins = sorted({view.origin_utc for view in train.views()})
-    apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
-    if not names:
-        possible = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
-        if len(known) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
-            possible.append(f"{PREFIX}{at_hand}")
-        if not any(view.covariates for view in train.views()):
-            # Without weather by day lagged trees err less, and take a tenth of the time.
-            possible = [name for name in possible if name not in (BoostedTrees.name, Blend.name)]
-        names = [
-            name
-            for name in sorted(possible, key=_place)
-            if is_applicable(name, train) and is_applicable(name, known, train)
-        ]
-    for name in names:
-        # The nearest days that it would be fitted on may be too few to be worth it.
-        nearest = _limit_days(name, train)
-        if nearest and nearest * apart < timedelta(days=_FEWEST_TREE_DAYS):
-            left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
-        else:
-            candidates.append(name)
+    candidates, left_out = _list_candidates(train, known, names)
 
     steps = Steps([*map(find_cost, candidates), len(candidates)], on_step)
     fitted = {}
@@ -267,12 +245,7 @@ def choose_method(
                 errors |= {reader: with_news_N} if check.helps else {}
             except DataError as error:  # too short to leave a part of it out
                 left_out[reader] = str(error)
-    ranked = rank_methods(errors, known, scale_N)
-    # Two names of one forecast, as weekly and persistence of days, would count twice.
-    unlike = {errors[score.name].tobytes(): score for score in reversed(ranked)}
-    ranked = tuple(score for score in ranked if score in unlike.values())
-    close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
-    members = sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
+    members = _choose_members(errors, known, scale_N)
     if len(members) > 1:
         # Fits stay as they were on train: fitting all of them again would take most of the time.
         config = configure_method(MIXTURE, members, train=train).with_overrides(
@@ -295,6 +268,52 @@ def choose_method(
         left_out=left_out,
         news=check,
     )
+
+
+def _list_candidates(
+    train: WindowSet, known: WindowSet, names: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the methods to score, and why others are left out.
+
+    Without ``names`` all methods that can forecast these windows are considered.
+    """
+    if not names:
+        possible = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
+        if len(known) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
+            possible.append(f"{PREFIX}{at_hand}")
+        if not any(view.covariates for view in train.views()):
+            # Without weather by day lagged trees err less, and take a tenth of the time.
+            possible = [name for name in possible if name not in (BoostedTrees.name, Blend.name)]
+        names = [
+            name
+            for name in sorted(possible, key=_place)
+            if is_applicable(name, train) and is_applicable(name, known, train)
+        ]
+
+    origins = sorted({view.origin_utc for view in train.views()})
+    apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
+    candidates: list[str] = []
+    left_out: dict[str, str] = {}
+    for name in names:
+        # The nearest days that it would be fitted on may be too few to be worth it.
+        nearest = _limit_days(name, train)
+        if nearest and nearest * apart < timedelta(days=_FEWEST_TREE_DAYS):
+            left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
+        else:
+            candidates.append(name)
+    return candidates, left_out
+
+
+def _choose_members(
+    errors: Mapping[str, FloatArray], known: WindowSet, scale_N: FloatArray
+) -> list[str]:
+    """Return the methods to mix, the simplest first: those close to the best, or the best two."""
+    ranked = rank_methods(errors, known, scale_N)
+    # Two names of one forecast, as weekly and persistence of days, would count twice.
+    unlike = {errors[score.name].tobytes(): score for score in reversed(ranked)}
+    ranked = tuple(score for score in ranked if score in unlike.values())
+    close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
+    return sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
 
 
 def describe_static(config: RunConfig, train: WindowSet) -> str:

@@ -141,15 +141,8 @@ def read_table(
                 f"Forecaster({argument}=...){wide}"
             )
     has_series = series in names
-    if not frame.height:
-        raise DataError("the table has no rows")
+    _require_filled(frame, [series if has_series else "", time, known_at])
 
-    for name in filter(None, (series if has_series else "", time, known_at)):
-        is_empty = pl.col(name).is_null()
-        if frame[name].dtype == pl.String:
-            is_empty |= pl.col(name).str.strip_chars() == ""
-        if count := frame.select(is_empty.sum()).item():
-            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
     rows = pl.DataFrame(
@@ -166,18 +159,7 @@ def read_table(
         },
         schema_overrides={VALUE: pl.Float64},
     )
-    for name, kind_of_column in rows.schema.items():
-        if kind_of_column != pl.Float64:
-            continue
-        is_code_here = rows.select(is_code(name, SERIES)).to_series()
-        if count := int(is_code_here.sum()):
-            codes = rows.filter(is_code_here)[name].unique().sort().head(3)
-            warnings.warn(
-                f"column {(value if name == VALUE else name.removeprefix(COLUMN))!r}: {count:,} "
-                f"value(s) are read as missing: {', '.join(f'{code:.10g}' for code in codes)}",
-                stacklevel=3,
-            )
-            rows = rows.with_columns(pl.when(~is_code_here).then(pl.col(name)).alias(name))
+    rows = _drop_codes(rows, value)
     if known_at:
         known, _, are_days = read_stamps(frame[known_at])
         # A date without a time is known when its day is over.
@@ -188,13 +170,12 @@ def read_table(
     if not isinstance(clock, Clock):
         stamps_of_series = rows.select(series=SERIES, start=START)
         clock = Clock.find(stamps_of_series, clock, zone=zone, is_date=is_date)
-    else:
-        if clock.step < DAY and bool(clock.zone) != bool(zone):
-            raise DataError(
-                f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
-                f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
-                + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
-            )
+    elif clock.step < DAY and bool(clock.zone) != bool(zone):
+        raise DataError(
+            f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
+            f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
+            + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
+        )
     rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
     if known_at:
         rows = rows.with_columns(clock.locate(rows[KNOWN_AT]).alias(KNOWN_AT))
@@ -214,6 +195,35 @@ def read_table(
         closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
     return rows, form
+
+
+def _require_filled(frame: pl.DataFrame, names: Sequence[str]) -> None:
+    """Raise DataError where a table has no rows, or a column that is named an empty cell."""
+    if not frame.height:
+        raise DataError("the table has no rows")
+    for name in filter(None, names):
+        is_empty = pl.col(name).is_null()
+        if frame[name].dtype == pl.String:
+            is_empty |= pl.col(name).str.strip_chars() == ""
+        if count := frame.select(is_empty.sum()).item():
+            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
+
+
+def _drop_codes(rows: pl.DataFrame, value: str) -> pl.DataFrame:
+    """Return rows without the numbers that stand for a missing value, and warn of each column."""
+    for name, kind in rows.schema.items():
+        if kind != pl.Float64:
+            continue
+        is_code_here = rows.select(is_code(name, SERIES)).to_series()
+        if count := int(is_code_here.sum()):
+            codes = rows.filter(is_code_here)[name].unique().sort().head(3)
+            warnings.warn(
+                f"column {(value if name == VALUE else name.removeprefix(COLUMN))!r}: {count:,} "
+                f"value(s) are read as missing: {', '.join(f'{code:.10g}' for code in codes)}",
+                stacklevel=4,
+            )
+            rows = rows.with_columns(pl.when(~is_code_here).then(pl.col(name)).alias(name))
+    return rows
 
 
 def _join_duplicates(

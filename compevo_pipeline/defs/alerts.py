@@ -8,7 +8,7 @@ The deadline is a sensor of its own: it fires although the refresh failed or nev
 
 import functools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -78,21 +78,8 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         found = [record.event for record in newest.values() if record.event is not None]
         entries = [entry for entry in found if entry.timestamp > since]
-        alerts = []
-        for entry in entries:
-            event = entry.dagster_event
-            data = event.event_specific_data if event is not None else None
-            # Dagster types what an event brings as a union of all.
-            if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
-                continue
-            is_error = data.severity is dg.AssetCheckSeverity.ERROR
-            if is_error or data.check_name in TOLD_WARNINGS:
-                name = f"{data.check_name} of {data.asset_key.to_user_string()}"
-                why = data.description or "see its page"
-                text = f"The check {name} failed: {why}; open it in Dagster's catalog."
-                alerts.append(Alert(fault=f"check {name}", text=text))
         # Sent before the cursor moves: an alert that could not be sent is looked at again.
-        outcome = send(context, alerts)
+        outcome = send(context, _find_failed_checks(entries))
         context.update_cursor(str(max([since, *(entry.timestamp for entry in entries)])))
         return outcome
 
@@ -126,19 +113,8 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
             for name, why in find_unscheduled(deployment).items()
         ]
         oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
-        answering = find_answering(entries, clock())
-        for source, first in since.items():
-            if first > oldest:
-                continue
-            if source in failing:
-                text = (
-                    f"The source {source} has failed since {first}, last with {failing[source]}; "
-                    "run `compevo sources` to see its files, and read the page of the source."
-                )
-                alerts.append(Alert(fault=f"source {source}", text=text))
-            elif source in answering:
-                text = f"The source {source} answers again; it had failed since {first}."
-                alerts.append(Alert(fault=f"recovered {source}", text=text))
+        long_since = {source: first for source, first in since.items() if first <= oldest}
+        alerts += _find_source_changes(long_since, failing, find_answering(entries, clock()))
         return send(context, alerts)
 
     return [failed_runs, failed_checks, late_forecast, failing_sources]
@@ -146,6 +122,38 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
 
 def _market_time(clock: Clock) -> datetime:
     return clock().astimezone(ZoneInfo(NEM_ZONE))
+
+
+def _find_failed_checks(entries: Iterable[dg.EventLogEntry]) -> Iterator[Alert]:
+    """Report the checks among some events that failed as errors, or as warnings worth an alert."""
+    for entry in entries:
+        event = entry.dagster_event
+        data = event.event_specific_data if event is not None else None
+        # Dagster types what an event brings as a union of all.
+        if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
+            continue
+        is_error = data.severity is dg.AssetCheckSeverity.ERROR
+        if is_error or data.check_name in TOLD_WARNINGS:
+            name = f"{data.check_name} of {data.asset_key.to_user_string()}"
+            why = data.description or "see its page"
+            text = f"The check {name} failed: {why}; open it in Dagster's catalog."
+            yield Alert(fault=f"check {name}", text=text)
+
+
+def _find_source_changes(
+    since: Mapping[str, str], failing: Mapping[str, str], answering: Container[str]
+) -> Iterator[Alert]:
+    """Report sources that have failed ``since`` a day and still do, and those that answer again."""
+    for source, first in since.items():
+        if source in failing:
+            text = (
+                f"The source {source} has failed since {first}, last with {failing[source]}; "
+                "run `compevo sources` to see its files, and read the page of the source."
+            )
+            yield Alert(fault=f"source {source}", text=text)
+        elif source in answering:
+            text = f"The source {source} answers again; it had failed since {first}."
+            yield Alert(fault=f"recovered {source}", text=text)
 
 
 def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Alert]:

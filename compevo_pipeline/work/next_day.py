@@ -568,16 +568,24 @@ def _issue(
         since = origin.until - max(DAY, spec.step)
         for entity, part in build.select_newest(build.select_series(spec, before)[0]):
             notes += tuple(describe_new_faults(entity, part, spec.step, since))
-        notes += tuple(_describe_unknown_ahead(day_views))
-        if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
-            notes += (describe_missing(without, len(forecaster.past_errors)),)
-        points = {
-            entity: forecast.select_points(entity)[issued.METHOD] for entity in forecast.entities
-        }
-        bands = {entity: select_band(forecast, entity, BAND_80) for entity in points}
-        notes += tuple(describe_outside(points, {e: band for e, band in bands.items() if band}))
+        notes += tuple(_describe_own_forecast(forecast, day_views, len(forecaster.past_errors)))
     # The record that is kept: if two runs issue at once, the first one's.
     return DayForecast(forecast=issued.read_issued(folder), folder=folder, is_new=True, notes=notes)
+
+
+def _describe_own_forecast(
+    forecast: issued.IssuedForecast, views: Iterable[WindowView], known: int
+) -> Iterator[str]:
+    """Say what a user's table lacks, and where a mean is outside its own band.
+
+    ``known`` is the number of windows whose errors can make bands.
+    """
+    yield from _describe_unknown_ahead(views)
+    if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
+        yield describe_missing(without, known)
+    points = {entity: forecast.select_points(entity)[issued.METHOD] for entity in forecast.entities}
+    bands = {entity: select_band(forecast, entity, BAND_80) for entity in points}
+    yield from describe_outside(points, {e: band for e, band in bands.items() if band})
 
 
 def _describe_unknown_ahead(views: Iterable[WindowView]) -> Iterator[str]:
