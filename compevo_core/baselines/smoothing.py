@@ -312,7 +312,9 @@ class DoubleSeason(_FormedSeries):
         truth_R = np.concatenate([window.y for window in judged])
         is_known_R = np.isfinite(truth_R)
         if not is_known_R.any():
-            raise DataError(f"{cls.name} needs a measured target of every series")
+            raise DataError(
+                f"{cls.name} needs a measured target of every series; give one, or leave it out"
+            )
         truth_R = truth_R[is_known_R]
         lowest = min(truth_R.min(), *(window.view.known.min() for window in judged))
 

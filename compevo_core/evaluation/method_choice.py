@@ -63,7 +63,8 @@ _WORST = 1.02  # error of the choice over the lowest, at most
 _CLOSE = 1.2  # error of a member of the mixture, over the lowest of one method, at most
 _MOST_WINDOWS = 500  # of validation that candidates are scored on, evenly spaced in time
 
-_MOST_ZERO_SHOT = 100  # of them, where a pretrained model is a candidate: each takes it 0.1 s
+# Windows of validation up to which a pretrained model is a candidate: it takes 0.1 s for each
+_MOST_ZERO_SHOT = 100
 _GROWTH = 4  # a method is fitted again when its data has grown by one part in so many
 
 _FEWEST_TREE_DAYS = 182  # with fewer days trees would not know a season, and are no candidates
@@ -190,8 +191,8 @@ def choose_method(
     """Score the candidates on validation and choose the mixture of the good ones, or the best.
 
     Each candidate is fitted on train and forecasts validation day by day. The mixture consists of
-    those with close errors, and weighs them, series by series, by the days that are over. The
-    issued method is fitted again on all that is known.
+    those with close errors, or of the best two, and weighs them, series by series, by the days that
+    are over. The issued method is fitted again on all that is known.
 
     The candidates are ``names``: all of :data:`PRIORS` that can forecast these windows unless
     given, and a pretrained model whose weights are in the local cache. A ``population`` with a
@@ -309,7 +310,7 @@ def _choose_members(
 ) -> list[str]:
     """Return the methods to mix, the simplest first: those close to the best, or the best two."""
     ranked = rank_methods(errors, known, scale_N)
-    # Two names of one forecast, as weekly and persistence of days, would count twice.
+    # Of two with equal errors, as weekly and persistence of days, the one ranked first stays.
     unlike = {errors[score.name].tobytes(): score for score in reversed(ranked)}
     ranked = tuple(score for score in ranked if score in unlike.values())
     close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
@@ -440,7 +441,7 @@ def _limit_days(name: str, train: WindowSet | None) -> int:
 
 
 def _place(name: str) -> int:
-    # The simplest first; a pretrained model is with the last that is fitted.
+    # The simplest first; pretrained models and readers of news share the place of the last.
     order = [*PRIORS, MIXTURE, POPULATION]
     return order.index(name) if name in order else len(PRIORS) - 1
 

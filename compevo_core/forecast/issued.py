@@ -83,8 +83,8 @@ class IssuedForecast:
     # A value for each entity, method, quantile and step, in the columns of ``ISSUED_SCHEMA``; the
     # forecast has quantiles where enough past errors were known
     rows: pl.DataFrame
-    # What it was made of, ready for JSON; everything but ``issued_at`` follows from the model and
-    # from what was known
+    # What it was made of, ready for JSON; everything but ``issued_at``, ``commit`` and what it
+    # supersedes follows from the model and from what was known
     facts: Mapping[str, Any]
 
     @property
@@ -185,13 +185,13 @@ def issue_forecast(
 ) -> IssuedForecast:
     """Forecast views of one origin and cutoff, and record how the values came about.
 
-    The model may have observed known errors, and agents read ``news``. Days begin on the clock of
-    ``market_offset`` from UTC. The facts include ``newest``, the times of the newest inputs, ready
-    for JSON (``data.context``), and ``last_week``, the same steps (H,) of each series last week
-    as then known, NaN where unknown. ``totals`` maps a total to its series, whose forecasts must
-    add up as ``reconciliation`` says; ``data`` has the ``first`` and ``last`` value and until when
-    the model was fitted.
-    DataError if there is no view, a part of a total has none, or they have several origins.
+    Let the model observe known errors first; ``news`` holds the articles that agents read. Days
+    begin on the clock of ``market_offset`` from UTC. The facts include ``newest``, the times of the
+    newest inputs, ready for JSON (``data.context``), and ``last_week``, the same steps (H,) of each
+    series last week as then known, NaN where unknown. ``totals`` maps a total to its series, whose
+    forecasts must add up as ``reconciliation`` says; ``data`` has the times of the ``first`` and
+    ``last`` known value and until when the model was fitted. DataError if there is no view, a part
+    of a total has none, or they have several origins.
     """
     if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
         raise DataError(

@@ -9,7 +9,7 @@ grid. Logics and names are untrusted text, which every output of a table escapes
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -116,18 +116,24 @@ def read_days(
         measured = windows / root.name
         ended = WindowSet.read(measured, since=earliest) if measured.exists() else ()
         truth = {(window.view.entity, window.view.origin_utc): window.y for window in ended}
-        # Of the day before and of all days, only forecasts with the same cutoff.
+        # The forecast of the day before, and scores, only with the same lead time.
         lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
         origin = newest.origin - newest.length
-        folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
-        before = read_issued(folder, chain) if is_issued(folder) else None
+        day_before = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
         path = scored / f"{newest.facts['dataset']}.parquet" if scored else None
         rows = pl.DataFrame(schema=SCORED_SCHEMA)
         if path and path.exists():
             rows = pl.read_parquet(path)
-        scores = rows.filter(pl.col("known_to") == name_known_to(newest.facts))
-        day = ForecastDay(issued=newest, before=before, truth=truth, scores=scores)
-        days.append(replace(day, earlier=older, head=chain.head))
+        days.append(
+            ForecastDay(
+                issued=newest,
+                before=read_issued(day_before, chain) if is_issued(day_before) else None,
+                truth=truth,
+                scores=rows.filter(pl.col("known_to") == name_known_to(newest.facts)),
+                earlier=older,
+                head=chain.head,
+            )
+        )
     return days
 
 

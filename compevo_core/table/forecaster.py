@@ -92,6 +92,7 @@ if TYPE_CHECKING:
 
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.forecast.prediction import Prediction
+    from compevo_core.training.ensemble import Ensemble
 
 _BANDS = ((0.1, 0.9, 0.3), (0.025, 0.975, 0.15))  # quantiles and opacity of a plot's bands
 _SHOWN_HORIZONS = 4  # of the past, in a plot
@@ -307,17 +308,19 @@ class Forecaster:
             warnings.warn(unread, stacklevel=3)
 
         on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
-        made: dict[str, Any] = {"folder": make_folder(self)}
+        folder = make_folder(self)
+        files: Mapping[str, bytes] = {}
+        model: Ensemble | None = None
         if config.has_agents:
-            folder = made["folder"]
             train(config, train_windows, val_windows, news, folder / RUN, fit=fit, facts=facts)
-            made["files"] = read_files(folder / RUN, folder)
+            files = read_files(folder / RUN, folder)
         else:
-            fit = add_news(fit, news)
-            model = made["model"] = fit_ensemble(config, train_windows, val_windows, fit).model
+            model = fit_ensemble(config, train_windows, val_windows, add_news(fit, news)).model
             model.priors.fit_baseline = fit_baseline  # what was tried is not kept
         self._fit = Fitted(
-            **made,
+            folder=folder,
+            model=model,
+            files=files,
             rows=known.rows,
             form=known.form,
             spec=spec,

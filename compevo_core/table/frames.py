@@ -110,29 +110,28 @@ def read_table(
 
     Columns have the names given. A table of two columns, or a pandas Series with stamps, may name
     them as it likes. Without a name of values, the table is one of columns known ahead. ``clock``
-    comes from an earlier table, or is a step; both are found where it is None. DataError if no
-    table, a column is missing or has another type, or a stamp comes twice, of columns known ahead
-    at one time.
+    comes from an earlier table, or is a step; both are found where it is None. DataError if the
+    argument is no table, a column is missing or of another type, or a series has two different rows
+    of one stamp (without values: of one stamp and ``known_at``).
     """
-    series, time, value = columns.series, columns.time, columns.value
-    ahead, past, known_at = columns.ahead, columns.past, columns.known_at
-    static = columns.static
+    series, time, value, known_at = columns.series, columns.time, columns.value, columns.known_at
+    lists = {"ahead": columns.ahead, "past": columns.past, "static": columns.static}
     kind, frame = to_polars(table, time)
     names = frame.columns
-    for argument, given in (("ahead", ahead), ("past", past), ("static", static)):
+    for argument, given in lists.items():
         if isinstance(given, str):
             raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
     if value and len(names) == 2 and series not in names and not {time, value} <= set(names):
         # The column of stamps comes first.
         is_stamp = {name: name == time or frame.schema[name].is_temporal() for name in names}
         time, value = sorted(names, key=lambda name: not is_stamp[name])
-    wanted = [(time, "time"), (value, "value"), (known_at, "known_at")]
-    wanted += [(name, "ahead") for name in ahead] + [(name, "past") for name in past]
     if isinstance(columns, TableForm):  # series that were known need no description again
-        static, words = tuple(name for name in static if name in names), columns.words
+        lists["static"] = [name for name in columns.static if name in names]
+        words = columns.words
     else:
-        wanted += [(name, "static") for name in static]
-        words = find_words(frame, [*ahead, *past, *static])
+        words = find_words(frame, [name for given in lists.values() for name in given])
+    wanted = [(time, "time"), (value, "value"), (known_at, "known_at")]
+    wanted += [(name, argument) for argument, given in lists.items() for name in given]
     for name, argument in wanted:
         if name and name not in names:
             wide = ", or unpivot columns that are series, by pandas' melt" if name == value else ""
@@ -153,8 +152,9 @@ def read_table(
             **{
                 COLUMN + name: frame[name].cast(pl.String)
                 if name in words
-                else _read_numbers(frame, name, "ahead")
-                for name in (*ahead, *past, *static)
+                else _read_numbers(frame, name, argument)
+                for argument, given in lists.items()
+                for name in given
             },
         },
         schema_overrides={VALUE: pl.Float64},
@@ -164,6 +164,7 @@ def read_table(
         known, _, are_days = read_stamps(frame[known_at])
         # A date without a time is known when its day is over.
         rows = rows.with_columns((known + DAY if are_days else known).alias(KNOWN_AT))
+    # A table without values may hold a stamp several times, each known at another time.
     key = [SERIES, START, *([KNOWN_AT] if known_at and not value else [])]
     rows = _join_duplicates(rows, key, columns.time, has_series=has_series, zone=zone)
     rows = rows.sort(SERIES, START)
@@ -187,8 +188,8 @@ def read_table(
         series=series if has_series else "",
         clock=clock,
         label="int" if named.is_integer() else "float" if named.is_float() else "str",
-        ahead=tuple(ahead),
-        past=tuple(past),
+        ahead=tuple(columns.ahead),
+        past=tuple(columns.past),
         static=tuple(columns.static),
         words=words,
         known_at=known_at,
@@ -406,7 +407,7 @@ def find_ends(
     """
     known = rows.filter(pl.col(VALUE).is_not_null()).group_by(SERIES).agg(pl.col(START).max())
     if not known.height:
-        raise DataError("no row has a value")
+        raise DataError("no row has a value; name the column that has them")
     return {
         str(name): skip_closed(shift(last, 1, step), step, zone, closed)
         for name, last in sorted(known.iter_rows())

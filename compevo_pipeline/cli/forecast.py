@@ -155,7 +155,7 @@ def forecast(
         bool, typer.Option("--json", help="Print one JSON object: record, notes, facts and rows.")
     ] = False,
 ) -> None:
-    """Forecast one day from the stored data; of a family all blocks, written as one table.
+    """Forecast one day from the stored data; for a family, all blocks, written as one table.
 
     Fetches nothing: `compevo refresh` reads the sources, `compevo backfill` fetches past days.
 

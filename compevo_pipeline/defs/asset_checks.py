@@ -310,8 +310,8 @@ def judge_series_age(
     answering = find_answering(workspace.list_asked(), now).intersection(publishers)
     if answering:
         text += (
-            f"; {', '.join(sorted(answering))} answers, with nothing newer: look whether the "
-            "publisher's own page is old, or an old copy of it is sent"
+            f"; {', '.join(sorted(answering))} answers, with nothing newer: check whether the "
+            "publisher's own page is old, or a cache serves an old copy"
         )
     numbers = {**outcome.numbers, "silent": silent.height}
     return CheckOutcome(DATA_AGE, passed=False, text=text, numbers=numbers)

@@ -152,7 +152,7 @@ def run_job(
 ) -> list[str]:
     """Run a job in this process, configured as it is; return a line for each step that failed.
 
-    ``block`` is the partition of a family, whose launch names the day.
+    ``day`` is the partition; for a family that is ``block``, and ``day`` is configured.
     """
     job = defs.resolve_job_def(job_name(name, dataset))
     days = None if block else job.partitions_def

@@ -50,7 +50,7 @@ _MONTHS = [re.compile(rf"(?i)(?:{names})[^\W\d]*\.?") for names in MONTHS_BY_NAM
 _HOUR = re.compile(r"(?i)(?:h|he|hr|hour)?[ _.-]*(\d{1,2})(?::00)?")
 _FEWEST_STAMPED = 10  # columns that are named by the stamps of a series
 _HOURS_OF_A_DAY = ([*range(24)], [*range(1, 25)], [*range(1, 26)])
-_MOST_NOTES = 40  # lines in which column names are looked for
+_MOST_NOTES = 40  # lines at either end that are searched for column names or remarks
 _MOST_OTHER_ROWS = 3  # of units below the column names, of totals at the end
 _TOTAL = (
     r"(?i)^\W*(grand total|total|sum|summe|gesamt|somme|suma|average|mean|median|max(imum)?|"
@@ -267,7 +267,10 @@ def _decode(content: bytes, name: str) -> str:
 
 
 def _leave_out_notes_below(body: str, separator: str, n_cells: int) -> str:
-    """Return rows without remarks below them: after an empty line, or several words in one cell."""
+    """Return rows without the remarks below them, which an empty line or a cell of words begins.
+
+    The search goes up from the end, to a row with all cells, a quote or a leading digit.
+    """
     lines = body.rsplit("\n", _MOST_NOTES)
     end = len(lines)
     for number in range(len(lines) - 1, max(-1, len(lines) - _MOST_NOTES), -1):

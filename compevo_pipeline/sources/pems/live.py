@@ -202,7 +202,7 @@ def _fetch_file(
     except (SourceAbsent, SourceTransient) as error:
         if before is None:
             raise
-        # What it has is stored: it keeps no new file waiting.
+        # Its rows so far are stored, so this failure must not stop newer files.
         log.warning("%s is as short as before: %s", file.name, error)
         raw = None
 
