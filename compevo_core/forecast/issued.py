@@ -200,6 +200,7 @@ def issue_forecast(
 
     prediction, past = forecaster.predict_by_agent(views), None
     news_change_N = measure_news_change(forecaster, views, prediction.aggregate)
+    article_changes = measure_article_changes(forecaster, views, prediction)
     if totals:
         past = forecaster.past_errors
         prediction, past = reconcile(prediction, views, totals, past, reconciliation)
@@ -244,6 +245,7 @@ def issue_forecast(
                 "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
                 "levels": prediction.levels[:, row].tolist(),
                 "news_change": None if news_change_N is None else float(news_change_N[row]),
+                "article_changes": article_changes[row],
                 "last_week": _list_known((last_week or {}).get(view.entity, ())),
                 "day_quantiles": {
                     name: _list_known(values_NQ[row])
@@ -285,6 +287,37 @@ def measure_news_change(
     level_N = np.abs(blind_NH).mean(axis=1)
     change_N = (forecast_NH - blind_NH).mean(axis=1)
     return np.asarray(change_N / np.where(level_N, level_N, np.inf))
+
+
+def measure_article_changes(
+    forecaster: "CompEvoForecaster", views: Sequence[WindowView], prediction: Prediction
+) -> list[dict[str, float]]:
+    """Return by how much each article that a view's agents chose moves its mean forecast.
+
+    By name, in the view's unit: the forecast less the one without the article, in place of which
+    agents may choose another.
+    """
+    chosen = [
+        sorted({name for by_window in prediction.chosen_news for name in by_window[row]})
+        for row in range(len(views))
+    ]
+    changes: list[dict[str, float]] = [{} for _ in views]
+    # The first article of each view at once, then the second ones, and so on.
+    for number in range(max(map(len, chosen), default=0)):
+        rows = [row for row, names in enumerate(chosen) if number < len(names)]
+        without = [
+            replace(
+                views[row],
+                candidate_ids=tuple(
+                    name for name in views[row].candidate_ids if name != chosen[row][number]
+                ),
+            )
+            for row in rows
+        ]
+        for row, forecast_H in zip(rows, forecaster.predict(without), strict=True):
+            change = (prediction.aggregate[row] - forecast_H).mean()
+            changes[row][chosen[row][number]] = float(change)
+    return changes
 
 
 def list_news_changes(issued: IssuedForecast) -> dict[str, float]:

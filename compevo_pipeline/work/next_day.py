@@ -735,10 +735,12 @@ def refuse_implausible(
         elif far > MOST_SPREADS:
             problem = f"is {far:.1f} spreads from the published forecast{allowed}"
         if problem:
+            if is_finite[view.entity]:
+                problem += f", {values_H.mean():.5g} {view.unit} on average after {level:.5g},"
             raise DataError(
-                f"the forecast of {view.entity} for {forecast.origin:%Y-%m-%d} {problem}, "
-                f"{values_H.mean():.5g} {view.unit} on average after {level:.5g}, and was not "
-                "sealed: look at the newest published and measured values; the next run tries again"
+                f"the forecast of {view.entity} for {forecast.origin:%Y-%m-%d} {problem} and was "
+                "not sealed: look at the newest published and measured values; the next run tries "
+                "again"
             )
 
 

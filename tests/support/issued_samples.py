@@ -66,6 +66,13 @@ def make_mixture(*methods, level=None):
     return IssuedForecast(rows=rows, facts=facts)
 
 
+def add_article_change(issued, change):
+    """Let the article move every series by so much, and both agents read it."""
+    added = {"article_changes": {"id1": change}, "chosen_news": [["id1"], ["id1"]]}
+    series = [entry | added for entry in issued.facts["series"]]
+    return IssuedForecast(rows=issued.rows, facts=issued.facts | {"series": series})
+
+
 def make_day(**changes):
     """Return tomorrow, yesterday's forecast, and what was measured yesterday: 100 MW less."""
     before = make_issued(origin=ORIGIN - DAY)
@@ -109,6 +116,7 @@ def make_facts(entities, origin, known_steps):
                 "chosen_news": [["id1"], []],
                 "levels": [[20.0] * 48, [-40.0] * 48],
                 "news_change": None,
+                "article_changes": {"id1": 12.0},
                 "last_week": [],
                 "day_quantiles": {},
                 "temperature": None,

@@ -61,8 +61,8 @@ class FakePopulation:
         return {"mean": mean_NQ, "peak": np.full((len(views), len(LEVELS)), np.nan)}
 
     def predict(self, views):
-        assert not any(view.candidate_ids for view in views)
-        return np.full((len(views), 48), 80.0)
+        assert not any(ARTICLE in view.candidate_ids for view in views)
+        return np.array([np.full(48, 92.0 if view.candidate_ids else 80.0) for view in views])
 
     def predict_by_agent(self, views):
         shape = (len(views), 48)
@@ -102,7 +102,8 @@ def test_a_forecast_holds_population_parts_and_origins():
     assert facts["series"][0]["chosen_news"] == [[ARTICLE], []]
     # What was read is named in the record itself: the store of news moves on.
     assert facts["articles"][ARTICLE]["title"] == NEWS.get_title(ARTICLE)
-    # Without its articles it would be 80 and not 100.
+    # Without its article it would be 92 and not 100, without any 80.
+    assert all(one["article_changes"] == {ARTICLE: 8.0} for one in facts["series"])
     assert list_news_changes(forecast) == {view.entity: 0.25 for view in VIEWS}
     assert facts["newest_candidate"] == max(NEWS.articles["available_at"]).isoformat()
 

@@ -369,6 +369,14 @@ def test_an_unreadable_table_is_refused_with_remedies(table, message):
         clone(RIDGE).fit(table)
 
 
+@pytest.mark.parametrize("argument", ["ahead", "past", "static"])
+def test_a_column_of_dates_is_refused_by_its_argument(argument):
+    dated = TABLE.assign(due=TABLE["ds"])
+
+    with pytest.raises(DataError, match=rf"'due' holds Datetime.*Forecaster\({argument}="):
+        clone(RIDGE).set_params(**{argument: ["due"]}).fit(dated)
+
+
 def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
     with pytest.raises(DataError, match=r"call fit\(df\) first"):
         Forecaster().predict()
