@@ -167,18 +167,23 @@ def day_table(issued: IssuedForecast) -> Table:
     days, (level, unit, _) = summarise_day(issued), describe_level(issued)
     sizes = choose_decimals([day.level for day in days])
     peaks = choose_decimals([day.peak for day in days])
+    # Three digits of a series that is far smaller than the largest.
+    size_of = {day.entity: max(sizes, choose_decimals([day.level]) - 1) for day in days}
+    peak_of = {day.entity: max(peaks, choose_decimals([day.peak]) - 1) for day in days}
     (near, near_words), (far, far_words) = name_comparisons(issued)
 
     cells: dict[str, Callable[[DaySummary], str]] = {
         "series": lambda day: day.entity,
-        level: lambda day: f"{day.level:.{sizes}f}",
-        "80 % band": lambda day: format_band(day.level_band, sizes),
-        "peak": lambda day: f"{day.peak:.{peaks}f}",
-        "80 % band ": lambda day: format_band(day.peak_band, peaks),
+        level: lambda day: f"{day.level:.{size_of[day.entity]}f}",
+        "80 % band": lambda day: format_band(day.level_band, size_of[day.entity]),
+        "peak": lambda day: f"{day.peak:.{peak_of[day.entity]}f}",
+        "80 % band ": lambda day: format_band(day.peak_band, peak_of[day.entity]),
         "at": lambda day: format_start(issued, day.peak_at),
         near: lambda day: _show_change(day.change_pct),
         far: lambda day: _show_change(day.week_change_pct),
-        "published": lambda day: "" if day.published is None else f"{day.published:.{sizes}f}",
+        "published": lambda day: (
+            "" if day.published is None else f"{day.published:.{size_of[day.entity]}f}"
+        ),
         "°C": lambda day: format_band(day.temperature, 0),
     }
     shown = {name: cell for name, cell in cells.items() if any(map(cell, days))}

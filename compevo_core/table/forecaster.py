@@ -245,6 +245,8 @@ class Forecaster:
             added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first"))
             rows = join_rows(rows, added.drop("first"))
 
+        if own := {*(self.totals or ())} & {*rows[SERIES]}:
+            raise DataError(f"the total {min(own)!r} is a series of its own; rename it")
         if self.totals:
             rows, form = add_totals(rows, self.totals), dataclasses.replace(form, label="str")
         return Known(rows=rows, form=form, articles=self._read_news(df, news, form.clock))
@@ -363,6 +365,8 @@ class Forecaster:
         """The name of the method; an estimator becomes one by its printed form."""
         if isinstance(self.method, str):
             return self.method
+        if isinstance(self.method, type):
+            raise ConfigError(f"method is the class {self.method.__name__}: give an object of it")
         if not (hasattr(self.method, "fit") and hasattr(self.method, "predict")):
             raise ConfigError(
                 f"method = {self.method!r}: give one name or estimator; backtest(methods=[...]) "
@@ -453,10 +457,8 @@ class Forecaster:
         """
         fit = self._fitted
         rows = read_held_out(fit.experience, fit.scaler, fit.spec.step)
-        cutoffs = fit.form.clock.read(rows["cutoff"].to_list(), "cutoff")
-        values = {fit.form.value: rows[VALUE], "mean": rows["mean"]}
-        names, starts = rows[SERIES].to_list(), rows[START].to_list()
-        return fit.form.write(names, starts, cutoff=cutoffs, **values)
+        names, starts, cutoffs = (rows[name].to_list() for name in (SERIES, START, "cutoff"))
+        return fit.form.write_scored(names, starts, cutoffs, rows[VALUE], {"mean": rows["mean"]})
 
     def update(self, df: Frame, *, future: Frame = None, news: Frame = None) -> Self:
         """Add newer rows to what is known, without a fit; arguments as in :meth:`predict`.
@@ -549,13 +551,7 @@ class Forecaster:
         names, starts = _list_steps(scored.views(), spec.horizon_steps)
         cutoffs = [view.origin_utc for view in scored.views() for _ in range(spec.horizon_steps)]
         truth = pl.Series(scored.truth().ravel()).fill_nan(None)
-        return self._name_series(form, level).write(
-            names,
-            starts,
-            cutoff=form.clock.read(cutoffs, "cutoff"),
-            **{form.value: truth},
-            **columns,
-        )
+        return self._name_series(form, level).write_scored(names, starts, cutoffs, truth, columns)
 
     def _take(self, df: Frame, future: Frame, news: Frame) -> Known:
         """Return what a table says, or the fitted one and more news."""

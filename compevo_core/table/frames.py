@@ -100,6 +100,24 @@ class TableForm:
         frame = frame.filter(self.is_open(starts))
         return frame.to_pandas() if self.kind == "pandas" else frame
 
+    def write_scored(
+        self,
+        names: Sequence[str],
+        starts: Sequence[datetime],
+        cutoffs: Sequence[datetime],
+        truth: pl.Series,
+        columns: Mapping[str, pl.Series],
+    ) -> Frame:
+        """Return forecasts after some cutoffs with their true values; as :meth:`write`."""
+        given = {"cutoff": self.clock.read(cutoffs, "cutoff"), **columns}
+        if self.value in given:
+            raise DataError(
+                f"the values are in {self.value!r}, which is the name of a result, too: rename "
+                "the column"
+            )
+        given = {"cutoff": given.pop("cutoff"), self.value: truth, **given}
+        return self.write(names, starts, **given)
+
 
 def read_table(
     table: Frame,

@@ -598,7 +598,8 @@ def _describe_unknown_ahead(views: Iterable[WindowView]) -> Iterator[str]:
             if name.startswith(OWN) and not name.startswith(f"{OWN}@") and missing:
                 yield (
                     f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
-                    f"{view.horizon} steps of {view.entity}: add them to its table"
+                    f"{view.horizon} steps of {view.entity}: add them to its table, and forecast "
+                    "again with --supersede"
                 )
 
 

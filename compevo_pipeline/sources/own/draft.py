@@ -343,7 +343,7 @@ def _find_columns(
     if request.time and request.values and ALL not in request.values:
         return request
 
-    time = request.time or guess_time(table, name)
+    time = request.time or guess_time(table, name, request.time_format)
     if not request.time:
         draft.guesses.append(f"the stamps are in {time!r}; if not, give --time")
     if time not in table.columns:
@@ -564,8 +564,8 @@ def _to_toml(value: object) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def guess_time(table: pl.DataFrame, name: str) -> str:
-    """Return the column of stamps: one with a likely name first.
+def guess_time(table: pl.DataFrame, name: str, time_format: str = "") -> str:
+    """Return the column of stamps, in a format if one is given: one with a likely name first.
 
     DataError if no column holds stamps, or the first row names no columns.
     """
@@ -576,7 +576,7 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
             "a comma, semicolon, tab or |"
         )
     head = table.head(_LOOKED_AT)
-    candidates = _list_times(head, name)
+    candidates = _list_times(head, name, time_format)
     if not candidates:
         for column in (*_list_times(head[1:], name), *_list_times(head[:1], name)):
             # Most often units, or another format: name the row.
@@ -705,19 +705,22 @@ def _list_columns(table: pl.DataFrame) -> list[str]:
     return [column for column in table.columns if column != LINE]
 
 
-def _list_times(table: pl.DataFrame, name: str) -> list[str]:
-    return [c for c in _list_columns(table) if _holds_stamps(TextColumn(table, name, c))]
+def _list_times(table: pl.DataFrame, name: str, time_format: str = "") -> list[str]:
+    columns = [TextColumn(table, name, column) for column in _list_columns(table)]
+    return [column.name for column in columns if _holds_stamps(column, time_format)]
 
 
-def _holds_stamps(column: TextColumn) -> bool:
+def _holds_stamps(column: TextColumn, time_format: str = "") -> bool:
     filled = column.table.filter(~column.is_blank)
     # A number is a stamp as the month 202401 or the day 20240101, or in a column named like one.
     is_number = column.text.str.contains(r"^\d+(\.\d+)?$")
     is_number &= ~column.text.str.contains(r"^(19|20)\d\d(0[1-9]|1[0-2])(\d{2}(\d{4}(\d{2})?)?)?$")
     is_named = _rank(column.name, _TIMES) < 2 * len(_TIMES)
+    is_number &= not time_format
     if not filled.height or (filled.select(is_number.any()).item() and not is_named):
         return False
-    read = text_stamps.read_by_each(filled, column, {form: (form,) for form in text_stamps.FORMATS})
+    formats = (time_format,) if time_format else text_stamps.FORMATS
+    read = text_stamps.read_by_each(filled, column, {form: (form,) for form in formats})
     return any(not stamps.null_count() for stamps in read.iter_columns())
 
 

@@ -405,6 +405,11 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         Forecaster(low="none").fit(TABLE)
     with pytest.raises(ConfigError, match=r"backtest\(methods=\[...\]\)"):
         Forecaster(["ets", "theta"]).fit(TABLE)
+    with pytest.raises(ConfigError, match="method is the class Forecaster: give an object"):
+        Forecaster(Forecaster).fit(TABLE)
+    named = clone(RIDGE).set_params(value="mean")
+    with pytest.raises(DataError, match="'mean', which is the name of a result"):
+        named.backtest(TABLE.rename(columns={"y": "mean"}), windows=1)
     with pytest.raises(ConfigError, match="every 24 steps"):
         fitted.backtest(step=7)
     with pytest.raises(ConfigError, match="'ridge'; known: "):
