@@ -57,6 +57,7 @@ _TOTAL = (
     r"(?i)^\W*(grand total|total|sum|summe|gesamt|somme|suma|average|mean|median|max(imum)?|"
     r"min(imum)?|count|std|mittelwert|moyenne)\W*$"
 )
+_TWO_WORDS = r"[^\W\d]{2,}\W+[^\W\d]{2,}"
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_COLUMNS = 20
 
@@ -255,7 +256,7 @@ def _drop_other_rows(rows: pl.DataFrame) -> pl.DataFrame:
     number, n_rows = pl.int_range(pl.len()), pl.len()
     is_first, is_last = number < _MOST_OTHER_ROWS, number >= n_rows - _MOST_OTHER_ROWS
     first = pl.nth(0)
-    is_note = (pl.col("n_filled") == 1) & first.str.contains(r"[^\W\d]\s")
+    is_note = (pl.col("n_filled") == 1) & first.str.contains(_TWO_WORDS)
     is_other = (
         (pl.col("n_filled") == 0)
         | (is_first & ~pl.col("has_digit"))
