@@ -73,11 +73,18 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     def failed_checks(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         since = float(context.cursor or (clock() - _FIRST_LOOK).timestamp())
         repository = context.repository_def
-        keys = list(repository.asset_graph.asset_check_keys) if repository is not None else []
         # The records of all runs cannot be read in order if each has a file of its own (SQLite).
-        newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-        found = [record.event for record in newest.values() if record.event is not None]
-        entries = [entry for entry in found if entry.timestamp > since]
+        log = context.instance.event_log_storage
+        entries = []
+        for node in repository.asset_graph.asset_check_nodes if repository is not None else ():
+            blocks = node.partitions_def
+            # A run has records from its start on, without an event until the check is made.
+            most = 2 * (len(blocks.get_partition_keys()) if blocks is not None else 1)
+            newest: dict[str | None, dg.EventLogEntry] = {}
+            for record in log.get_asset_check_execution_history(node.key, limit=most):
+                if record.event is not None:
+                    newest.setdefault(record.partition, record.event)
+            entries += [entry for entry in newest.values() if entry.timestamp > since]
         # Sent before the cursor moves: an alert that could not be sent is looked at again.
         outcome = send(context, _find_failed_checks(entries))
         context.update_cursor(str(max([since, *(entry.timestamp for entry in entries)])))
@@ -91,6 +98,8 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         ),
     )
     def late_forecast(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        if not settings.schedules:
+            return dg.SkipReason("COMPEVO_SCHEDULES names no data set: no forecast is watched")
         return send(context, _find_late_forecasts(deployment, clock()))
 
     @sensor(
@@ -134,7 +143,8 @@ def _find_failed_checks(entries: Iterable[dg.EventLogEntry]) -> Iterator[Alert]:
             continue
         is_error = data.severity is dg.AssetCheckSeverity.ERROR
         if is_error or data.check_name in TOLD_WARNINGS:
-            name = f"{data.check_name} of {data.asset_key.to_user_string()}"
+            block = f" for {data.partition}" if data.partition else ""
+            name = f"{data.check_name} of {data.asset_key.to_user_string()}{block}"
             why = data.description or "see its page"
             text = f"The check {name} failed: {why}; open it in Dagster's catalog."
             yield Alert(fault=f"check {name}", text=text)

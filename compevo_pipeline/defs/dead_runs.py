@@ -158,8 +158,10 @@ def _end(instance: dg.DagsterInstance, run_id: str) -> bool:
         message = (
             "The process of this run is gone: killed, out of memory, or the machine restarted."
         )
-        # Dagster's daemon retries failed runs: one from a shell it would start again unasked.
-        if _DAEMON_TAG in run.tags:
+        # Dagster's daemon retries failed runs: it would start again one from a shell unasked, and
+        # one that somebody terminated.
+        is_terminated = run.status is dg.DagsterRunStatus.CANCELING
+        if _DAEMON_TAG in run.tags and not is_terminated:
             instance.report_run_failed(run, f"{message} It is started again.")
         else:
             instance.report_run_canceled(run, f"{message} Materialize again: it resumes.")

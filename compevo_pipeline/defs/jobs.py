@@ -77,12 +77,10 @@ def build_jobs(registry: Registry) -> list[Any]:
     declared = registry.declared
     pages = {name: [] if name in registry.families else _REPORT for name in declared}
     ways = {
-        "demo": (
-            "on the sample data and the smallest preset; minutes on two cores. From a shell: add "
-            "--config dagster_home/demo.yaml."
-        ),
+        "demo": "on the sample data and the smallest preset; minutes on two cores.",
         "full": "in the deployment's mode and preset: ingest to report.",
     }
+    from_shell = " From a shell: add --config dagster_home/demo.yaml."
     scored = [
         dg.define_asset_job(
             job_name(name, dataset),
@@ -93,7 +91,8 @@ def build_jobs(registry: Registry) -> list[Any]:
                 keys.population_test_key(dataset),
                 *pages[dataset],
             ),
-            description=f"Everything but research for {dataset} {ways[name]}",
+            description=f"Everything but research for {dataset} {ways[name]}"
+            + from_shell * (job_name(name, dataset) == "demo"),
             config=run_config(name, dataset),
             tags={"compevo/job": name, "dataset": dataset},
         )

@@ -239,7 +239,7 @@ def backfill(
     if deployment.data_mode is not Mode.LIVE:
         raise ConfigError(
             f"a backfill asks publishers, and the mode is {deployment.data_mode}: set "
-            "COMPEVO_MODE=live, or the mode of the resource deployment"
+            "COMPEVO_MODE=live, or the mode of the resource workspace"
         )
     now = deployment.clock()
     # A month that has not begun has no file, and its absence would end the backfill as a failure.

@@ -87,7 +87,10 @@ def remove_old_runs(
     been made. Of an asset by day, older days look so. With ``dry`` they are listed and stay.
     """
     keys = instance.all_asset_keys()
-    newest = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)}
+    # Of a version that was made: `last_run_id` may be a later run that made none.
+    entries = [record.asset_entry for record in instance.get_asset_records(keys)]
+    made = [entry.last_materialization_record for entry in entries]
+    newest = {record.run_id for record in made if record is not None}
     old = instance.get_run_records(
         dg.RunsFilter(
             statuses=[
