@@ -764,12 +764,21 @@ def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
             f"CompEvo is better than the best other method in {len(wins)} of {len(summaries)} sets "
             f"of windows; {name}: {largest.describe()}. "
         )
-    outcomes = Counter(rival.outcome for result in summaries for rival in result.rivals)
+    # Methods that forecast the same, as a blend and its only member, count once.
+    compared = {
+        (result.scope, rival.test["mean_difference"]): rival.outcome
+        for result in summaries
+        for rival in result.rivals
+        if rival.test
+    }
+    outcomes = Counter(compared.values())
     better, worse, total = outcomes["better"], outcomes["worse"], outcomes.total()
     text += (
-        f"Of {total:,} comparisons CompEvo is better in {better:,} and worse in {worse:,}; "
-        f"{total - better - worse:,} are not decided"
+        f"Of {total:,} different comparisons by window CompEvo is better in {better:,} and worse "
+        f"in {worse:,}; {total - better - worse:,} are not decided"
     )
+    if without := sum(rival.test is None for each in summaries for rival in each.rivals):
+        text += f", and {without:,} methods were not compared by window"
     priors = [rival for result in summaries for rival in result.rivals if rival.is_prior]
     if not priors:
         return f"{text}."
