@@ -5,11 +5,12 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 """
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -61,6 +62,16 @@ _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_HALVINGS = 6  # of the usual horizon and look-back, where a table is short
 _MOST = 1e100  # that a value may be, of either sign
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
+
+
+class _Division(NamedTuple):
+    """How a table is divided into windows."""
+
+    lookback: int
+    last: datetime  # where validation ends
+    stride: int
+    begin: datetime  # where validation begins
+    has_room: bool  # for a window of train
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -464,26 +475,35 @@ def plan_windows(
     whole, n_series = count_steps(first, max(ends.values()), step), rows[SERIES].n_unique()
     usual = min(choose_horizon(step), max(1, whole // 8))
 
+    def divide(ahead: int, end: datetime, halvings: int = 0) -> _Division:
+        steps = count_steps(first, end, step)
+        longest = max(FEWEST_INPUTS, (steps // 3) >> halvings)
+        back = lookback or min(choose_lookback(step, ahead), longest)
+        # Days are counted by a clock on which the table ends at midnight.
+        last = end.replace(hour=0, minute=0, second=0, microsecond=0) if step < DAY else end
+        stride, begin = _divide(last, step, steps, back, ahead, n_series)
+        n_train = count_steps(first, begin + (end - last), step)
+        return _Division(back, last, stride, begin, n_train >= back + ahead + max(ahead, stride))
+
     # Halved until train has room, as a short table on a fine grid needs: spans are whole days.
     for halvings in range(_MOST_HALVINGS):
         ahead = horizon or max(1, usual >> halvings)
         end = min(select_going_on(ends, ahead, step).values())
-        steps = count_steps(first, end, step)
-        longest = max(FEWEST_INPUTS, (steps // 3) >> halvings)
-        back = lookback or min(choose_lookback(step, ahead), longest)
-
-        # Days are counted by a clock on which the table ends at midnight.
-        last = end.replace(hour=0, minute=0, second=0, microsecond=0) if step < DAY else end
-        stride, begin = _divide(last, step, steps, back, ahead, n_series)
-        needed = back + ahead + max(ahead, stride)
-        if count_steps(first, begin + (end - last), step) >= needed:
+        division = divide(ahead, end, halvings)
+        if division.has_room:
             break
     else:
-        needed += _LEAST_HORIZONS * ahead + (DAY // step if step < DAY else ahead)
-        raise DataError(
-            f"{whole:,} steps of {name_step(step)} are too few for a look-back of {back} and a "
-            f"horizon of {ahead}: give {needed:,} or more, or a shorter lookback or horizon"
+        later = (shift(end, more, step) for more in itertools.count(1))
+        enough = next(
+            count_steps(first, e, step) for e in later if divide(ahead, e, halvings).has_room
         )
+        shorter = next((h for h in range(ahead - 1, 0, -1) if divide(h, end).has_room), 0)
+        raise DataError(
+            f"{whole:,} steps of {name_step(step)} are too few for a look-back of "
+            f"{division.lookback} and a horizon of {ahead}: give {enough:,} or more"
+            + (f", or a horizon of {shorter}" if shorter else "")
+        )
+    back, last, stride, begin, _ = division
 
     low, high = bounds
     lowest = rows[VALUE].min()
