@@ -144,7 +144,7 @@ class Table:
         shown = [i for i in range(len(self.header)) if any(row[i] for row in self.rows)]
         lines = [[clean_text(line[i]) for i in shown] for line in (self.header, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        room = max(longest, width - sum(widths[1:]) - 2 * len(widths[1:]))
+        room = max(longest, width - sum(widths[1:]) - 2 * len(widths))
         lines = [[clean_text(line[0], room), *line[1:]] for line in lines]
         widths[0] = min(widths[0], room)
         gap = "  " if sum(widths) + 2 * len(widths) <= width else " "
