@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -83,6 +83,7 @@ class TableForm:
     value: str
     series: str  # empty where the table is one series
     clock: Clock  # of its stamps
+    unit: Literal["ns", "us", "ms"] = "us"  # of a polars table's stamps
     label: str  # type of the names of series: int, float or str
     ahead: tuple[str, ...] = ()  # columns known ahead
     past: tuple[str, ...] = ()  # columns known when their step is over
@@ -109,6 +110,8 @@ class TableForm:
             head[self.series] = list(map(_LABELS[self.label], names))
         frame = pl.DataFrame({**head, self.time: self.clock.read(starts, self.time), **columns})
         frame = frame.filter(self.is_open(starts))
+        if self.kind == "polars":  # which joins no stamps of another unit
+            frame = frame.with_columns(pl.selectors.datetime().dt.cast_time_unit(self.unit))
         return frame.to_pandas() if self.kind == "pandas" else frame
 
     def write_scored(
@@ -210,12 +213,14 @@ def read_table(
     if known_at:
         rows = rows.with_columns(clock.locate(rows[KNOWN_AT]).alias(KNOWN_AT))
     named = frame[series].dtype if has_series else pl.String()
+    stamped = frame.schema[time]
     form = TableForm(
         kind=kind,
         time=time,
         value=value,
         series=series if has_series else "",
         clock=clock,
+        unit=stamped.time_unit if isinstance(stamped, pl.Datetime) else "us",
         label="int" if named.is_integer() else "float" if named.is_float() else "str",
         ahead=tuple(columns.ahead),
         past=tuple(columns.past),

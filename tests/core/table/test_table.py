@@ -89,8 +89,8 @@ def test_any_names_and_kinds_forecast_alike(kind, fitted):
     elif kind == "index":
         got = clone(RIDGE).fit(one.set_index("ds")["y"]).predict()
     elif kind == "polars":
-        got = clone(RIDGE).fit(pl.from_pandas(one)).predict()
-        assert isinstance(got, pl.DataFrame)
+        got = clone(RIDGE).fit(pl.from_pandas(one).cast({"ds": pl.Datetime("ms")})).predict()
+        assert isinstance(got, pl.DataFrame) and got["ds"].dtype == pl.Datetime("ms")
     elif kind == "arrow":
         got = clone(RIDGE).fit(pl.from_pandas(one).to_arrow()).predict()
     elif kind == "seconds":
