@@ -27,6 +27,7 @@ from compevo_pipeline.sources.common.nem import NEM_ZONE
 from compevo_pipeline.sources.registry import BUILT_IN
 from compevo_pipeline.storage import code_versions
 from compevo_pipeline.storage.code_versions import code_version
+from compevo_pipeline.work.ingest import DATA_VERSION_TAG
 from tests.pipeline.sources.test_registry import SOUND, declare
 
 REFRESHED_DAILY = ("series/", "news/", "windows/", "forecast/next_day")
@@ -87,11 +88,11 @@ def test_inference_follows_new_windows(both):
     instance = dg.DagsterInstance.ephemeral()
     cursor = None
 
-    def request(*updated):
+    def request(*updated, version="1"):
         nonlocal cursor
         for name in updated:
-            key = dg.AssetKey(name.split("/"))
-            instance.report_runless_asset_event(dg.AssetMaterialization(key))
+            key, tags = dg.AssetKey(name.split("/")), {DATA_VERSION_TAG: version}
+            instance.report_runless_asset_event(dg.AssetMaterialization(key, tags=tags))
         found = dg.evaluate_automation_conditions(both, instance, cursor=cursor)
         cursor = found.cursor
         return found.total_requested
@@ -99,8 +100,9 @@ def test_inference_follows_new_windows(both):
     assert request() == 0
     assert request("windows/electricity", "news/embeddings") == 0  # there is no population
     assert request("models/compevo/electricity") == 1
-    assert request("news/embeddings", "windows/traffic") == 0
-    assert request("windows/electricity") == 1
+    assert request("news/embeddings", "windows/traffic", version="2") == 0
+    assert request("windows/electricity") == 0  # made again, and the same
+    assert request("windows/electricity", version="2") == 1
 
 
 def test_writers_and_gpu_users_share_pools(graph):
