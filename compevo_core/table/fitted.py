@@ -203,7 +203,7 @@ class Fitted(Known):
             every = f" and every {name_step(apart)}" if apart < DAY else ""
             raise DataError(
                 f"the rows end {clock} after midnight UTC, and forecasts that begin {fitted} after "
-                f"it{every} were fitted: leave the last rows out, or fit again"
+                f"it{every} were fitted: fit again, or leave the last rows out"
             )
         return extended
 
