@@ -544,11 +544,11 @@ def write_declaration(
         kind = Declaration.model_fields[title].annotation
         (section,) = (kind for kind in (kind, *get_args(kind)) if hasattr(kind, "model_fields"))
         for key, about in section.model_fields.items():
-            value = given.get(key)
+            value, meaning = given.get(key), " ".join((about.description or "").split())
             if value in (None, "", []):
-                lines.append(f"# {key} = {_to_toml(about.default)}  # {about.description}")
+                lines.append(f"# {key} = {_to_toml(about.default)}  # {meaning}")
             else:
-                lines.append(f"{key} = {_to_toml(value)}  # {about.description}")
+                lines.append(f"{key} = {_to_toml(value)}  # {meaning}")
     lines += [
         "",
         "# [totals] is left out: with it forecasts of sums of series are made to add up, as",
