@@ -29,8 +29,6 @@ TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, NEWS_CHANGE, FREE_SPACE}) 
 CHECKS = "tell_failed_checks"  # each code location reports its own
 
 _SECONDS = 60
-_HOUR = 3600
-_FIRST_LOOK = timedelta(days=1)
 
 
 def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
@@ -71,7 +69,7 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         ),
     )
     def failed_checks(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        since = float(context.cursor or (clock() - _FIRST_LOOK).timestamp())
+        since = float(context.cursor or (clock() - timedelta(days=1)).timestamp())
         repository = context.repository_def
         # The records of all runs cannot be read in order if each has a file of its own (SQLite).
         log = context.instance.event_log_storage
@@ -104,7 +102,7 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
 
     @sensor(
         name="tell_failing_sources",
-        minimum_interval_seconds=_HOUR,
+        minimum_interval_seconds=3600,
         description=(
             f"Reports a source that failed {NIGHTS} nights in a row, its recovery, and a "
             "name in COMPEVO_SCHEDULES that starts nothing."

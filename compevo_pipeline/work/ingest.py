@@ -551,7 +551,7 @@ def count_rows(deployment: Deployment, dataset: str) -> dict[str, int]:
 
 def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
     """Return how many rows each store has lost since the last run of a data set ended."""
-    noted = deployment.receipts().find(_name_rows(dataset), "")
+    noted = deployment.receipts().find(f"rows {dataset}", "")
     if noted is None:
         return {}
     there = count_rows(deployment, dataset)
@@ -562,11 +562,7 @@ def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
 
 def note_rows(deployment: Deployment, dataset: str) -> None:
     """Note how many rows are stored, for :func:`find_lost` of the next run."""
-    deployment.receipts().keep(_name_rows(dataset), "", count_rows(deployment, dataset))
-
-
-def _name_rows(dataset: str) -> str:
-    return f"rows {dataset}"
+    deployment.receipts().keep(f"rows {dataset}", "", count_rows(deployment, dataset))
 
 
 def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:

@@ -582,16 +582,6 @@ def _describe_own_forecast(
 
     ``known`` is the number of windows whose errors can make bands.
     """
-    yield from _describe_unknown_ahead(views)
-    if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
-        yield describe_missing(without, known)
-    points = {entity: forecast.select_points(entity)[issued.METHOD] for entity in forecast.entities}
-    bands = {entity: select_band(forecast, entity, BAND_80) for entity in points}
-    yield from describe_outside(points, {e: band for e, band in bands.items() if band})
-
-
-def _describe_unknown_ahead(views: Iterable[WindowView]) -> Iterator[str]:
-    """Say which of a user's values known ahead lack steps of the forecast."""
     for view in views:
         for name, values in view.step_covariates.items():
             missing = int(np.isnan(values[: view.horizon]).sum())
@@ -601,6 +591,11 @@ def _describe_unknown_ahead(views: Iterable[WindowView]) -> Iterator[str]:
                     f"{view.horizon} steps of {view.entity}: add them to its table, and forecast "
                     "again with --supersede"
                 )
+    if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
+        yield describe_missing(without, known)
+    points = {entity: forecast.select_points(entity)[issued.METHOD] for entity in forecast.entities}
+    bands = {entity: select_band(forecast, entity, BAND_80) for entity in points}
+    yield from describe_outside(points, {e: band for e, band in bands.items() if band})
 
 
 def _find_fitted_until(spec: DatasetSpec) -> datetime:

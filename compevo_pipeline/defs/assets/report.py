@@ -66,7 +66,6 @@ def build_site_asset(
     return _site
 
 
-_SHOWN = 50
 RUN_AGE = timedelta(days=90)  # how long Dagster's record of a run stays, with events and logs
 LEAST_FREE_GIB = 5.0  # free space on the disks of both homes, below which the check warns
 FREE_SPACE = "free_space"
@@ -155,7 +154,7 @@ def cleaned(context: Context, workspace: WorkspaceParam) -> dg.MaterializeResult
     )
     return dg.MaterializeResult(
         metadata={
-            "removed": metadata.render_table(table, rows=_SHOWN),
+            "removed": metadata.render_table(table, rows=50),
             "count": len(removed),
             "bytes": sum(removal.size for removal in removed),
             "free_gib": round(free, 1),

@@ -73,7 +73,6 @@ _PARTS_OF_DAY = (23, 24, 25, 26, 46, 48, 50, 92, 96, 100, 276, 288, 300)
 _MOST_PARTS = 0.95  # share of cells that number parts of a day, where others do not: 2A, 2B
 _NAMES_PART = re.compile(r"(?i)hour|period|interval|block|slot|time|\bh[er]\b")
 _HOUR = timedelta(hours=1)
-_SUNDAY = 7
 _CHANGES = (3, 4, 9, 10, 11)  # months in which clocks change somewhere
 
 
@@ -544,11 +543,11 @@ def write_declaration(
         kind = Declaration.model_fields[title].annotation
         (section,) = (kind for kind in (kind, *get_args(kind)) if hasattr(kind, "model_fields"))
         for key, about in section.model_fields.items():
-            value = given.get(key)
+            value, meaning = given.get(key), " ".join((about.description or "").split())
             if value in (None, "", []):
-                lines.append(f"# {key} = {_to_toml(about.default)}  # {about.description}")
+                lines.append(f"# {key} = {_to_toml(about.default)}  # {meaning}")
             else:
-                lines.append(f"{key} = {_to_toml(value)}  # {about.description}")
+                lines.append(f"{key} = {_to_toml(value)}  # {meaning}")
     lines += [
         "",
         "# [totals] is left out: with it forecasts of sums of series are made to add up, as",
@@ -682,7 +681,7 @@ def refuse_changing_clock(times: TextColumn, walls: pl.Series, by: str) -> None:
         return
 
     is_change = (
-        (pl.col("_wall").dt.weekday() == _SUNDAY)
+        (pl.col("_wall").dt.weekday() == 7)
         & (pl.col("_wall").dt.hour() <= 4)
         & pl.col("_wall").dt.month().is_in(_CHANGES)
     )
