@@ -293,6 +293,7 @@ def judge_series_age(
         .group_by("series_id", "variable")
         .agg(pl.col("start_utc").max(), pl.col("source").last())
     )
+    # A series that is silent for longer has ended.
     silent = newest.filter(
         pl.col("start_utc").is_between(now - limit - timedelta(days=30), now - limit, closed="left")
     ).sort("start_utc", "series_id")

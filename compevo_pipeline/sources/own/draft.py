@@ -681,7 +681,7 @@ def refuse_changing_clock(times: TextColumn, walls: pl.Series, by: str) -> None:
         return
 
     is_change = (
-        (pl.col("_wall").dt.weekday() == 7)
+        (pl.col("_wall").dt.weekday() == 7)  # a Sunday
         & (pl.col("_wall").dt.hour() <= 4)
         & pl.col("_wall").dt.month().is_in(_CHANGES)
     )
