@@ -133,7 +133,6 @@ def test_whole_intervals_alone_are_resampled(parts, step, values):
 
 
 EASTER = {"first": from_nem(2019, 4, 21)}
-TOTAL = EASTER | {"series_id": "AEMO/TOTALDEMAND/NSW1"}
 RATES = {"series_id": "N2F/AUD", "step": DAY, "variable": "rate_usd_per_aud"}
 BITCOIN = {"series_id": "BITINFOCHARTS/price", "first": from_nem(2013, 12, 31, 10), "step": DAY}
 
@@ -142,7 +141,7 @@ BITCOIN = {"series_id": "BITINFOCHARTS/price", "first": from_nem(2013, 12, 31, 1
     ("values", "series", "fault", "nulled"),
     [
         ([5.0] * 48, EASTER, "stuck", range(38, 46)),  # 19:00 to 22:30
-        ([5.0] * 48, TOTAL, "none of this measure", []),
+        ([5.0] * 48, EASTER | {"series_id": "AEMO/TOTALDEMAND/NSW1"}, "none of this measure", []),
         # By their decimals.
         ([0.7012, 0.70118833, 0.69, 0.701234], RATES, "interpolated", [1]),
         ([1.0] * 4, BITCOIN, "unreliable-before-2014", [0]),

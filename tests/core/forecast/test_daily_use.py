@@ -92,13 +92,12 @@ def test_priors_are_refitted_after_the_set_days(sealed):
     assert all(forecaster.priors.fitted[key] is not prior for key, prior in first.items())
 
 
-FIRST = 70
 N_NIGHTS = 100
 
 
 def make_days(count):
     """Return days that each have a view of midnight and one of seven hours before."""
-    days = windows("test", count, first_day=FIRST, news=False)
+    days = windows("test", count, first_day=70, news=False)
     return days.with_windows([*days, *view_before(days)])
 
 
