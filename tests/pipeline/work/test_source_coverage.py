@@ -30,8 +30,7 @@ from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work import source_coverage as coverage
 from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series, ingest_dataset
 from compevo_pipeline.work.stored_windows import cut_windows, write_windows
-from tests.pipeline.sources import test_bitinfocharts as charts
-from tests.pipeline.sources import test_exchange as rates
+from tests.pipeline.sources import test_daily_prices as daily
 from tests.pipeline.sources.gdelt import test_live as gdelt
 from tests.pipeline.sources.pems import test_pems as pems
 from tests.support import nemweb, operational
@@ -317,17 +316,17 @@ def serve_operational(replay):
 
 def serve_charts(replay):
     # No tag: the program's own time of the last fetch has to do.
-    page = Answer(body=charts.page(), kind="text/html", modified="Fri, 20 Nov 2026 07:00:00 GMT")
-    replay.serve({charts.path(slug): page for slug in METRICS})
+    page = Answer(body=daily.page(), kind="text/html", modified="Fri, 20 Nov 2026 07:00:00 GMT")
+    replay.serve({daily.path(slug): page for slug in METRICS})
 
 
-RATES = {rates.BULK: rates.BULK_ANSWER, rates.TABLE: rates.RBA_ANSWER}
+RATES = {daily.BULK: daily.BULK_ANSWER, daily.TABLE: daily.RBA_ANSWER}
 MONTHS, PEMS = (date(2026, 6, 1), date(2026, 7, 1)), ("pems.dot.ca.gov", "/")
 CASES = {
     "electricity": (lambda replay: nemweb.serve_prices(replay, *MONTHS), NOW, WHAT_IS_NEW),
     "electricity-operational": (serve_operational, NOW, WHAT_IS_NEW),
-    "exchange": (lambda replay: replay.serve(RATES), rates.FRIDAY_EVENING, WHAT_IS_NEW),
-    "bitcoin": (serve_charts, charts.NOW, WHAT_IS_NEW),
+    "exchange": (lambda replay: replay.serve(RATES), daily.FRIDAY_EVENING, WHAT_IS_NEW),
+    "bitcoin": (serve_charts, daily.NOW, WHAT_IS_NEW),
     "traffic": (lambda replay: replay.serve({PEMS: pems.Site()}), pems.NOW, WHAT_IS_NEW),
     # An hour of it: a day is hundreds of files.
     coverage.NEWS: (gdelt.serve_gal, gdelt.NOW, gdelt.HOUR),
