@@ -51,11 +51,11 @@ def _make_examples(train):
     ]
 
 
-def _read(examples, members=1, top_k=1):
+def _read(examples, members=1, top_k=1, news=None):
     """A reader of agents with one base, members given by their number or one by one."""
     if isinstance(members, int):
         members = [MemberConfig()] * members
-    retriever = NewsRetriever(planted_world().news, sentence_encoder(), top_k)
+    retriever = NewsRetriever(news or planted_world().news, sentence_encoder(), top_k)
     return FittedReader(examples, retriever, members, np.ones((len(members), 1)))
 
 
@@ -111,11 +111,6 @@ def _make_row(title):
     return title, f"https://x.example/{title}", title, START
 
 
-def _read_news(examples, news):
-    retriever = NewsRetriever(news, sentence_encoder(), 8)
-    return FittedReader(examples, retriever, [MemberConfig()], np.ones((1, 1))), retriever
-
-
 def _give(example, *names, level, **changes):
     """Return an example with some articles, whose truth is a level throughout or by step."""
     view = replace(example.view, candidate_ids=names, **changes)
@@ -132,8 +127,8 @@ def _read_titles(examples, titles, levels, *later, entities=("QLD1",)):
     pool = make_pool([_make_row(title) for title in (*titles, *later)], HashingEncoder())
     alike = np.repeat(sentence_encoder().encode(titles[:1]), len(pool.articles), axis=0)
     news = NewsPool(pool.articles, alike, sentence_encoder().name)
-    reader, retriever = _read_news(changed, news)
-    return reader, changed, [retriever.resolve([title]) for title in later]
+    reader = _read(changed, top_k=8, news=news)
+    return reader, changed, [reader.retriever.resolve([title]) for title in later]
 
 
 def test_a_number_is_read_by_its_words(examples):
@@ -175,7 +170,8 @@ def test_each_part_of_the_day_has_weights(examples):
         level_H = np.repeat([is_warm[0] - 0.5, 0.5 - is_warm[1]], 24)
         changed.append(_give(example, *(row[0] for row in rows[-2:]), level=level_H))
     pool = make_pool(rows, HashingEncoder())
-    reader, _ = _read_news(changed, NewsPool(pool.articles, np.stack(embeddings), "packaged"))
+    news = NewsPool(pool.articles, np.stack(embeddings), "packaged")
+    reader = _read(changed, top_k=8, news=news)
     articles = [
         RetrievedArticle("a", "1 Jan", "In the morning", warm),
         RetrievedArticle("b", "1 Jan", "In the evening", cold),
@@ -198,8 +194,8 @@ def test_the_meaning_of_a_word_turns_with_seasons(examples):
     begun = [replace(e, view=replace(e.view, candidate_ids=())) for e in changed[:120]]
 
     for known in (changed, begun + changed[120:]):
-        reader, retriever = _read_news(known, make_pool(rows, sentence_encoder()))
-        clear = retriever.resolve(["clear sky"])
+        reader = _read(known, top_k=8, news=make_pool(rows, sentence_encoder()))
+        clear = reader.retriever.resolve(["clear sky"])
         winter, summer = (reader.find(0, LOGIC).predict(changed[n].view, clear) for n in (0, 120))
         assert (winter.max() < -0.2 < 0.2 < summer.min()) == (known is changed)
 

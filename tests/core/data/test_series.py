@@ -101,10 +101,10 @@ def test_a_fortnightly_gap_is_usual():
     hours = pl.datetime_range(NOW, NOW + 10 * 7 * DAY, "1h", eager=True, closed="left")
     office = hours.filter((hours.dt.weekday() < 6) & hours.dt.hour().is_between(8, 17))
     closed = (office < NOW + 21 * DAY) | (office > NOW + 30 * DAY)
-    steps, longest, usual = measure_gaps(office.filter(closed), timedelta(hours=1))
+    steps, longest, usual = measure_gaps(office.filter(closed), HOUR)
     assert (usual, longest > 200) == (62, True)
-    assert steps == (office[-1] - office[0]) // timedelta(hours=1) + 1
-    assert measure_gaps(office.head(2), timedelta(hours=1)) == (2, 0, 0)
+    assert steps == (office[-1] - office[0]) // HOUR + 1
+    assert measure_gaps(office.head(2), HOUR) == (2, 0, 0)
 
 
 def test_filling_goes_forward_up_to_a_limit():
@@ -456,10 +456,9 @@ def test_missing_series_are_reported_with_what_came():
 
 
 def make_sensor(name, first, end):
-    hour = timedelta(hours=1)
-    values = [0.01 * (i % 24) for i in range((end - first) // hour)]
+    values = [0.01 * (i % 24) for i in range((end - first) // HOUR)]
     series_id = f"PEMS862/{name}"
-    return make_series(values, first=first, step=hour, series_id=series_id, variable="occupancy")
+    return make_series(values, first=first, step=HOUR, series_id=series_id, variable="occupancy")
 
 
 def test_hourly_windows_follow_one_split_in_time():
