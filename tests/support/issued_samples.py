@@ -11,8 +11,7 @@ from tests.support.window_samples import DAY, HALF_HOUR
 
 ORIGIN = datetime(2026, 3, 30, 14, tzinfo=UTC)
 TITLE = "<script>alert('storm')</script> Storm cuts power"
-SEEN = "2026-03-29T22:10:00+00:00"
-ARTICLE = {"title": TITLE, "domain": "example.org", "available_at": SEEN}
+ARTICLE = {"title": TITLE, "domain": "example.org", "available_at": "2026-03-29T22:10:00+00:00"}
 
 
 def make_issued(entities=("NSW1", "SA1"), *, origin=ORIGIN, level=8000.0, known_steps=34):

@@ -39,9 +39,7 @@ from tests.support.issued_samples import make_issued
 NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
 NEWS = small.news_pool()
 ARTICLE = str(NEWS.articles["article_id"][0])
-WINDOWS = small.windows("test", 1, first_day=60)
-VIEWS = WINDOWS.views()
-ENTITY = VIEWS[0].entity
+VIEWS = small.windows("test", 1, first_day=60).views()
 
 
 class FakePopulation:
@@ -83,7 +81,7 @@ class FakePopulation:
 
 def issue(level=100.0, issued_at=NOW, views=VIEWS, quantiles=None):
     facts = {"market_offset": timedelta(hours=10), "issued_at": issued_at, "commit": "abc"}
-    last_week = {ENTITY: np.where(np.arange(48) < 40, 90.0, np.nan)}
+    last_week = {VIEWS[0].entity: np.where(np.arange(48) < 40, 90.0, np.nan)}
     population = FakePopulation(level, quantiles)
     return issue_forecast(population, views, news=NEWS, last_week=last_week, **facts)
 

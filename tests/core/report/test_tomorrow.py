@@ -249,9 +249,6 @@ def test_the_newest_forecast_meets_its_equals(tmp_path):
     assert day.issued.hash == later.hash and day.before is None
 
 
-VOID = {"meta", "img", "br"}
-
-
 class ParsedPage(HTMLParser):
     """Collects tags with their attributes and the visible text, and checks that tags close."""
 
@@ -263,7 +260,7 @@ class ParsedPage(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
+        if tag not in {"meta", "img", "br"}:
             self.unclosed.append(tag)
 
     def handle_endtag(self, tag):
