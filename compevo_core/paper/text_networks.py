@@ -74,6 +74,7 @@ _WIDTH = 576
 _PLACES = 16
 _KEY_WIDTH = 64
 SENTENCE_TOKENS = 28
+_PROMPTS_PER_BATCH = 32
 _QUARTERS = ("first", "second", "third", "last")
 _SEASONS = (
     "between December and February",
@@ -236,7 +237,7 @@ class PatternWriter:
         prompts = [write_pattern_prompt(view) for view in views]
         # Sorted, so that batches and with them the padding do not depend on the order of views.
         distinct = sorted(set(prompts))
-        sentences = ask_once(self._file, distinct, self._generate, 32)
+        sentences = ask_once(self._file, distinct, self._generate, _PROMPTS_PER_BATCH)
         return [sentences[prompt] for prompt in prompts]
 
     @torch.no_grad()
