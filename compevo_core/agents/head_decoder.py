@@ -47,11 +47,7 @@ from compevo_core.runtime.seeding import derive_seed
 
 _KEPT_TEXTS = 4096  # most texts whose tokens are cached
 
-CONTEXT_TOKENS = 1
-_PATCH_STEPS = 4  # steps of a patch on a short grid
-_MOST_PATCHES = 24  # longer grids have longer patches
 _NO_NEWS = ""  # key of the token for no news among the articles
-_BASE_CHANNELS = 2  # the last season and the agent's base
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +60,8 @@ class Patches:
 
     @classmethod
     def cut(cls, steps: int) -> Self:
-        """Return patches of four steps, or of more where there would be too many."""
-        length = max(_PATCH_STEPS, math.ceil(steps / _MOST_PATCHES))
+        """Return patches of four steps, or of more where there would be more than 24."""
+        length = max(4, math.ceil(steps / 24))
         return cls(steps, length, math.ceil(steps / length))
 
     def fold(self, values: Tensor, *, before: bool) -> Tensor:
@@ -97,7 +93,8 @@ class NumericTokens(nn.Module):
         self.history = history = Patches.cut(inputs.lookback)
         self.target = target = Patches.cut(inputs.horizon)
         n_context = len(inputs.context_mean_C)
-        channels = _BASE_CHANNELS + (n_priors if n_priors > 1 else 0)
+        # The last season, the agent's base, and base models.
+        channels = 2 + (n_priors if n_priors > 1 else 0)
 
         def sample(*shape: int, fan_in: int) -> nn.Parameter:
             # With this fan-in, standardised inputs give embeddings as large as those for words.
@@ -212,8 +209,9 @@ class HeadDecoder:
             hidden=hidden,
             scale=float(embeds.square().mean().sqrt()),
         )
-        # Soft tokens of a window that are read, and those from which its forecast is read out.
-        self.read_tokens = CONTEXT_TOKENS + self._tokens.history.count
+        # Soft tokens of a window that are read, the first of them the context's, and those from
+        # which its forecast is read out.
+        self.read_tokens = 1 + self._tokens.history.count
         self.target_tokens = self._tokens.target.count
         self.readout = PatchReadout(len(local_agents), hidden, self._tokens.target)
         trained = {"tokens": self._tokens, "readout": self.readout}

@@ -39,25 +39,10 @@ GENERALIST_LOGIC = "Read all news."  # the logic of an agent that chooses nothin
 _SHORTEST_LOGIC = 12  # characters; anything shorter is not a sentence
 _SHORTEST_CLAUSE = 0.5  # share of a text that was cut off; a shorter clause misses its subject
 
-#: How lines of the template begin, in lower case; small models continue with such lines.
-_TEMPLATE_BEGINNINGS = (
-    "[",  # its placeholder
-    "your logic",
-    "your new logic",
-    "your refined logic",
-    "new logic",
-    "the new logic",
-    "the refined logic",
-    "new refined logic",
-    "refined logic",
-    "output format",
-    "peer information",
-    "task:",
-    "agent id",
-    "agent_",
-    "agent's",
-    "insert ",
-    "write your",
+#: How lines of the template begin; small models continue with such lines, or its placeholder.
+_TEMPLATE_LINE = re.compile(
+    r"\[|(your |your new |your refined |new |the new |the refined |new refined |refined )logic"
+    r"|output format|peer information|task:|agent(?: id|_|'s)|insert |write your"
 )
 
 _REPEATED_WORDS = 4  # in a row, to count as words of the instruction
@@ -83,8 +68,7 @@ def clean_logic(text: str, fallback: str, *, was_cut: bool = False) -> tuple[str
 
     runs = _list_runs(bare)
     repeated = len(runs & _INSTRUCTION_RUNS)
-    begins_alike = bare.lower().startswith(_TEMPLATE_BEGINNINGS)
-    if begins_alike or repeated > _REPEATED_SHARE * len(runs):
+    if _TEMPLATE_LINE.match(bare.lower()) or repeated > _REPEATED_SHARE * len(runs):
         return fallback, True
 
     logic = end_at_clause(bare) if was_cut else bare
