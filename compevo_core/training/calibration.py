@@ -23,10 +23,6 @@ from compevo_core.data.view import replay_days
 from compevo_core.errors import DataError
 from compevo_core.training.ensemble import Ensemble
 
-NEIGHBOUR_STEPS = 4
-"""Steps on either side that a step's blend is pooled over, with weights that fall to zero: the
-corrections of half hours two hours apart are almost equal."""
-
 POOLED_WINDOWS = 30.0
 """Weight of the slope over all steps, in windows of one step with a mean squared correction.
 
@@ -275,10 +271,11 @@ def _least_squares(forecasts: AgentForecasts) -> FloatArray:
     slope_A1 = product_AH.sum(axis=1, keepdims=True) / np.where(total_A1 > 0, total_A1, 1.0)
     pooled_A1 = POOLED_WINDOWS * total_A1 / is_known_BH.sum()
 
-    # Weights fall from 1 to zero beyond the neighbours; they are not normalised.
+    # A step is pooled with four on either side, as corrections of half hours two hours apart are
+    # almost equal; weights fall from 1 to zero beyond these, and are not normalised.
     steps_H = np.arange(square_AH.shape[1])
     distance_HH = np.abs(steps_H[:, None] - steps_H)
-    kernel_HH = np.maximum(0.0, 1.0 - distance_HH / (NEIGHBOUR_STEPS + 1))
+    kernel_HH = np.maximum(0.0, 1.0 - distance_HH / 5)
     numerator_AH = product_AH @ kernel_HH + pooled_A1 * slope_A1
     denominator_AH = square_AH @ kernel_HH + pooled_A1
 
