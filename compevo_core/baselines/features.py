@@ -56,13 +56,7 @@ from compevo_core.data.view import (
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
-DAYS_OF_YEAR = 365.25  # the mean length, so that the yearly wave stays in phase over leap years
 MIN_COVERAGE = 0.5  # share of train windows that must have a covariate for it to be used
-
-# Temperatures in kelvin: above the first air conditioning adds to demand, below the second heating.
-COOLING_ABOVE_K = 293.0
-HEATING_BELOW_K = 288.0
-TEMPERATURE_KEY = "_temp_k_lag"  # part of the key of every temperature covariate
 
 CALENDAR_NAMES = (
     *(f"weekday_{i}" for i in range(7)),
@@ -237,15 +231,14 @@ class FeatureSpace(TrainSpace):
         return last_NH + self.scaler.stack_spreads(views) * change_NH
 
     def compute_hinges(self, weather_NC: FloatArray) -> FloatArray:
-        """Return kelvins above and below the two thresholds, (N, 2 x temperatures).
+        """Return kelvins above 293 and below 288, (N, 2 x temperatures).
 
-        Demand rises with heat and with cold; a linear map needs one column for each side.
+        Above the first air conditioning adds to demand, below the second heating; a linear map
+        needs one column for each side.
         """
-        columns = [i for i, name in enumerate(self.covariates) if TEMPERATURE_KEY in name]
-        kelvin = weather_NC[:, columns]
-        cooling = np.maximum(kelvin - COOLING_ABOVE_K, 0)
-        heating = np.maximum(HEATING_BELOW_K - kelvin, 0)
-        return np.concatenate([cooling, heating], axis=1)
+        kelvin = weather_NC[:, [i for i, n in enumerate(self.covariates) if "_temp_k_lag" in n]]
+        sides = [np.maximum(kelvin - 293.0, 0), np.maximum(288.0 - kelvin, 0)]
+        return np.concatenate(sides, axis=1)
 
     def compute_changes(self, weather_NC: FloatArray) -> dict[str, FloatArray]:
         """Return the changes (N, 1) of covariates known for both of the last two days, by name.
@@ -345,7 +338,8 @@ def encode_calendars(views: Sequence[WindowView]) -> FloatArray:
         was_off = was_holiday or calendar.previous_weekday >= 5
         row[7:13] = is_holiday, was_holiday, is_off, was_off, is_off > was_off, was_off > is_off
 
-        angle = 2 * np.pi * calendar.day_of_year / DAYS_OF_YEAR
+        # The mean length of a year, so that the wave stays in phase over leap years.
+        angle = 2 * np.pi * calendar.day_of_year / 365.25
         row[13:] = np.sin(angle), np.cos(angle), np.sin(2 * angle), np.cos(2 * angle)
     return rows
 
@@ -363,7 +357,6 @@ def stack_change(views: Sequence[WindowView], name: str) -> FloatArray:
 TEMPERATURE = "temperature_c"
 COOLING_ABOVE_C = 22.0
 HEATING_BELOW_C = 16.0
-TRAILING_HOURS = 3.0  # walls and rooms follow the air by hours
 SCALES = {
     TEMPERATURE: 5.0,
     "dew_point_c": 5.0,
@@ -381,7 +374,6 @@ ERRORS = (
 )
 PAST_NAMES = tuple(f"{PAST}_lag{lag}" for lag in PAST_LAGS)
 PAST_REFERENCE = f"{PAST}{PAST_MEAN}"
-LAST_KNOWN_STEPS = 6  # newest known values whose mean is a column: three hours of half-hours
 
 FLAGS = tuple(name for name in CALENDAR_NAMES if not name.endswith("_year"))
 """Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
@@ -601,8 +593,8 @@ def encode_degree_blocks(views: Sequence[WindowView]) -> list[FloatArray]:
 
 
 def _trail(views: Sequence[WindowView], values_NH: FloatArray) -> FloatArray:
-    """Return the mean over the hours before and at each step of the day (N, H)."""
-    steps = max(1, int(TRAILING_HOURS * 60 / views[0].step_minutes)) if views else 1
+    """Return the mean over three hours to each step of the day (N, H): walls follow the air."""
+    steps = max(1, int(180.0 / views[0].step_minutes)) if views else 1
     sums_NH = np.cumsum(values_NH, axis=1)
     earlier_NH = np.zeros_like(sums_NH)
     earlier_NH[:, steps:] = sums_NH[:, :-steps]
@@ -647,8 +639,8 @@ def encode_flags(views: Sequence[WindowView]) -> dict[str, FloatArray]:
 
 
 def mean_last_known(values_NH: FloatArray) -> FloatArray:
-    """Return the mean of each row's last known values (N,), NaN where there is none."""
+    """Return the mean of each row's six last known values (N,), NaN where there is none."""
     # Counted from the end: how many known values come at or after each one.
     is_known = np.isfinite(values_NH)
     from_end = np.cumsum(is_known[:, ::-1], axis=1)[:, ::-1]
-    return mean_known(np.where(from_end <= LAST_KNOWN_STEPS, values_NH, np.nan), axis=1)
+    return mean_known(np.where(from_end <= 6, values_NH, np.nan), axis=1)

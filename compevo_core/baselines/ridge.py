@@ -57,7 +57,6 @@ TENSORS_FILE = "ridge.safetensors"
 _ARRAYS = ("mean", "spread", "offset", "weights")
 
 _PART = 4096  # windows
-_WEEK_MEAN = ERRORS[2]  # stands in for an error that was not known yet
 _SMALLEST_SPREAD = 1e-9  # a column with less is constant and must not be divided by it
 
 
@@ -230,7 +229,7 @@ class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
 
     def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
         steps, days = self._space.encode(views)
-        known_NH = np.where(np.isnan(steps[LAST_ERROR]), steps[_WEEK_MEAN], steps[LAST_ERROR])
+        known_NH = np.where(np.isnan(steps[LAST_ERROR]), steps[ERRORS[2]], steps[LAST_ERROR])
         # Covariates enter only by day: at dawn, solar power hardly varies in winter, and a column
         # in units of that spread would run away in summer.
         parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days.values()]
