@@ -59,12 +59,9 @@ UPCOMING_SPLIT = "inference"  # split of views whose truth is not known: no fit 
 
 SUBSET = "n2f-test-100"
 SHIFTED_SUBSET = "n2f-shifted-25min"
-FIVE_MINUTE_DAY = date(2021, 10, 1)
-ORIGIN_BEFORE_MIDNIGHT = timedelta(minutes=30)
 
 _LISTED_SERIES = 8  # how many given series an error message names
 _NOT_LEARNT = "of a series without a train window"
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +291,7 @@ def select_newest(
     for entity, frame in chosen:
         starts = frame["start_utc"]
         starts = starts if before is None else starts.filter(starts < before)
-        reach = cast(datetime | None, starts.max()) or _NEVER
+        reach = cast(datetime | None, starts.max()) or datetime.min.replace(tzinfo=UTC)
         if entity not in newest or reach > newest[entity][0]:
             newest[entity] = reach, frame
     return [(entity, frame) for entity, (_, frame) in sorted(newest.items(), key=itemgetter(0))]
@@ -494,7 +491,7 @@ def _build_benchmark_windows(
             )
 
         # A record is a short series of its own: the inputs, and the targets after them.
-        origin = spec.from_market(day) - ORIGIN_BEFORE_MIDNIGHT
+        origin = spec.from_market(day) - timedelta(minutes=30)
         values = np.array([*record["x"], *record["y"]], dtype=np.float64)
         series = GriddedSeries(
             series_id=f"N2F/TOTALDEMAND/{record['entity']}",
@@ -507,7 +504,7 @@ def _build_benchmark_windows(
             gaps={},
         )
         inputs = InputValues(origin_utc=origin, x=values[: spec.lookback_steps], n_filled=0)
-        subsets = (SUBSET, SHIFTED_SUBSET) if day >= FIVE_MINUTE_DAY else (SUBSET,)
+        subsets = (SUBSET, SHIFTED_SUBSET) if day >= date(2021, 10, 1) else (SUBSET,)
         view = context.build_view(series, record["entity"], inputs, "test", subsets)
         windows.append(Window(view=view, y=values[spec.lookback_steps :]))
     return windows

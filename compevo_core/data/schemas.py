@@ -29,8 +29,7 @@ SERIES_SCHEMA: dict[str, pl.DataType] = {
 }
 # One row per day and name, for example the maximum temperature in kelvin.
 COVARIATE_SCHEMA: dict[str, pl.DataType] = {
-    "entity": pl.String(),
-    "name": pl.String(),
+    **dict.fromkeys(("entity", "name"), pl.String()),
     "valid_date": pl.Date(),
     "value": pl.Float64(),
     "available_at": UTC_US,
@@ -38,8 +37,7 @@ COVARIATE_SCHEMA: dict[str, pl.DataType] = {
 }
 # One row per target interval and name, for example the forecast power of rooftop solar.
 STEP_COVARIATE_SCHEMA: dict[str, pl.DataType] = {
-    "entity": pl.String(),
-    "name": pl.String(),
+    **dict.fromkeys(("entity", "name"), pl.String()),
     "start_utc": UTC_US,
     "value": pl.Float64(),
     "available_at": UTC_US,
@@ -66,12 +64,7 @@ BENCHMARK_SCHEMA: dict[str, pl.DataType] = {
 # One row per article.
 ARTICLE_SCHEMA: dict[str, pl.DataType] = {
     "article_id": pl.String(),  # ``data.news.derive_article_id`` of the address
-    "url": pl.String(),
-    "title": pl.String(),
-    "body": pl.String(),
-    "domain": pl.String(),
-    "language": pl.String(),
-    "country": pl.String(),
+    **dict.fromkeys(("url", "title", "body", "domain", "language", "country"), pl.String()),
     "published_at": UTC_US,
     "seen_at": UTC_US,  # when a crawler first met it
     "available_at": UTC_US,  # the later of the two

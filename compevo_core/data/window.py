@@ -49,12 +49,8 @@ _NUMBERS = pl.List(pl.Float64)
 _NAMES = pl.List(pl.String)
 
 FRAME_SCHEMA: dict[str, pl.DataType] = {
-    "window_id": pl.String(),
-    "dataset": pl.String(),
-    "series_id": pl.String(),
-    "entity": pl.String(),
-    "variable": pl.String(),
-    "unit": pl.String(),
+    **dict.fromkeys(("window_id", "dataset", "series_id"), pl.String()),
+    **dict.fromkeys(("entity", "variable", "unit"), pl.String()),
     "step_minutes": pl.Int64(),
     "origin_utc": UTC_US,
     "x": _NUMBERS,
@@ -66,8 +62,7 @@ FRAME_SCHEMA: dict[str, pl.DataType] = {
     "fold": pl.Int64(),
     "subsets": _NAMES,
     "leaky": pl.Boolean(),
-    "n_filled": pl.Int64(),
-    "unknown_steps": pl.Int64(),
+    **dict.fromkeys(("n_filled", "unknown_steps"), pl.Int64()),
     "step_covariates": pl.List(pl.Struct({"name": pl.String(), "values": _NUMBERS})),
     "task": pl.String(),
     "horizon": pl.Int64(),
