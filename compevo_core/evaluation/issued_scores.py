@@ -59,9 +59,6 @@ TRUTH = "truth"
 DayTruth = Mapping[str, FloatArray]
 """The truth (H,) of one series on one day, and what repeating the past would have forecast."""
 
-MIDNIGHT_GRACE = timedelta(hours=3)
-"""How long after midnight a forecast that knows to midnight is on time; at least one step."""
-
 KEY = ("day", "entity", "known_to", "issue", "method")  # columns that identify a row
 
 SCORED_SCHEMA: dict[str, pl.DataType] = {
@@ -73,8 +70,7 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "is_on_time": pl.Boolean(),  # whether it was issued in time, and not filled in later
     "unit": pl.String(),
     "n_points": pl.Int64(),  # observed steps of the day
-    "mae": pl.Float64(),
-    "rmse": pl.Float64(),
+    **dict.fromkeys(("mae", "rmse"), pl.Float64()),
     "pinball_10_50_90": pl.Float64(),  # null where a method has no such quantiles
     "coverage_80": pl.Float64(),
     "mean_inside_80": pl.Boolean(),  # whether the day's mean was in its own band; null without one
@@ -82,24 +78,12 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "revision": pl.Int64(),  # how often a revised truth has changed the scores
     "first_mae": pl.Float64(),  # as it was scored first
     "truth_hash": pl.String(),  # of the day, and of what persistence repeats
-    "forecast_hash": pl.String(),
-    "artifact_hash": pl.String(),
-    "information_until": UTC_US,
-    "issued_at": UTC_US,
-    "scored_at": UTC_US,
+    **dict.fromkeys(("forecast_hash", "artifact_hash"), pl.String()),
+    **dict.fromkeys(("information_until", "issued_at", "scored_at"), UTC_US),
 }
-SCORES = (
-    "n_points",
-    "mae",
-    "rmse",
-    "pinball_10_50_90",
-    "coverage_80",
-    "mean_inside_80",
-    "peak_inside_80",
-)
+SCORES: tuple[str, ...] = ("n_points", "mae", "rmse", "pinball_10_50_90", "coverage_80")
+SCORES += ("mean_inside_80", "peak_inside_80")
 
-SPANS_DAYS = (7, 28, 365)
-REFERENCES = (PERSISTENCE, PUBLISHED, EQUAL)
 BEST_MEMBER = "best member"
 """The member with the smallest error on the days of the row itself, known only in hindsight."""
 
@@ -112,9 +96,7 @@ SKILL_SCHEMA: dict[str, pl.DataType] = {
     "entity": pl.String(),  # a series, or all pooled
     "reference": pl.String(),
     "n_days": pl.Int64(),  # days behind the numbers; fewer than the span where days are missing
-    "mae": pl.Float64(),
-    "reference_mae": pl.Float64(),
-    "skill": pl.Float64(),
+    **dict.fromkeys(("mae", "reference_mae", "skill"), pl.Float64()),
     "last_day": pl.Date(),
 }
 
@@ -125,11 +107,6 @@ LIMIT = 11.0
 
 See decision 16-daily-use.
 """
-LEARNING_DAYS = 14  # days that only make the first mean and deviation
-
-BAND = 0.8
-COVERAGE_DAYS = 28
-COVERAGE_ERROR = 0.05  # chance of an alarm on a day whose band is right
 
 _LARGEST_SCORE = 4.0  # a single day, even a very bad one, is not a drift
 
@@ -303,13 +280,14 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterat
 
 
 def is_on_time(forecast: IssuedForecast) -> bool:
-    """Whether a forecast was issued in time: one that knows to midnight has a period of grace.
+    """Whether a forecast was issued in time.
 
-    One with an earlier cutoff must be issued before the day begins.
+    One that knows to midnight has three hours of grace, or a step; one with an earlier cutoff must
+    be issued before the day begins.
     """
     delay = datetime.fromisoformat(forecast.facts["issued_at"]) - forecast.origin
     knows_to_midnight = name_known_to(forecast.facts) == MIDNIGHT
-    return delay <= (max(MIDNIGHT_GRACE, forecast.step) if knows_to_midnight else timedelta(0))
+    return delay <= (max(timedelta(hours=3), forecast.step) if knows_to_midnight else timedelta(0))
 
 
 def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, int, int]:
@@ -359,7 +337,7 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
         both.join(last_days, on=_TIMING)
         .filter(age < timedelta(days=days))
         .with_columns(pl.lit(days).cast(pl.Int64).alias("span_days"))
-        for days in SPANS_DAYS
+        for days in (7, 28, 365)
     )
 
     # By points: a day with half of its values counts half.
@@ -381,7 +359,8 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
         .unique(_GROUP, keep="first", maintain_order=True)
         .with_columns(pl.lit(BEST_MEMBER).alias("reference"))
     )
-    skill = pl.concat([means.filter(pl.col("reference").is_in(REFERENCES)), best])
+    is_reference = pl.col("reference").is_in([PERSISTENCE, PUBLISHED, EQUAL])
+    skill = pl.concat([means.filter(is_reference), best])
     return skill.select(list(SKILL_SCHEMA)).sort(*_TIMING, "span_days", "reference", "entity")
 
 
@@ -452,14 +431,14 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
 def chart_growth(values_D: FloatArray) -> FloatArray:
     """Return the upper sum (D,) of a self-starting CUSUM chart.
 
-    Days on which the sum is above the limit are out of control: they do not change the mean and the
-    deviation that later days are compared with.
+    The first 14 days only make the mean and the deviation that later days are compared with. Days
+    on which the sum is above the limit are out of control: they change neither.
     """
     sums_D = np.zeros(values_D.size)
     count, mean, squares, total = 0, 0.0, 0.0, 0.0
 
     for day, value in enumerate(values_D):
-        if count >= LEARNING_DAYS and squares > 0:
+        if count >= 14 and squares > 0:
             deviation = sqrt(squares / (count - 1))
             scaled = sqrt(count / (count + 1)) * (value - mean) / deviation
             total = max(0.0, total + _to_normal(scaled, count - 1) - ALLOWANCE)
@@ -483,7 +462,7 @@ def _to_normal(scaled: float, degrees: int) -> float:
 
 
 def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
-    """Return how much of the last days the forecasts' 80 % band covered, and the share's limits.
+    """Return how much of 28 days the forecasts' 80 % band covered, and the limits of that share.
 
     Half-hours and series of a day are alike, so a day counts as one trial: the limits belong to a
     binomial share of as many trials as there are days.
@@ -494,14 +473,15 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
 
     issued = select_standing(rows).filter(known_to=known_to, method=METHOD)
     issued = issued.drop_nulls("coverage_80")
-    days = issued["day"].unique().sort().tail(COVERAGE_DAYS)
+    days = issued["day"].unique().sort().tail(28)
     recent = issued.filter(pl.col("day").is_in(days.implode()))
     if not days.len():
         return Coverage(n_days=0, share=None, low=0.0, high=1.0)
 
     points = recent["n_points"].to_numpy()
     share = float((recent["coverage_80"].to_numpy() * points).sum() / points.sum())
-    low, high = stats.binom.interval(1 - COVERAGE_ERROR, days.len(), BAND)
+    # On a day whose band is right the chance of an alarm is 5 %.
+    low, high = stats.binom.interval(0.95, days.len(), 0.8)
     return Coverage(
         n_days=days.len(), share=share, low=float(low) / days.len(), high=float(high) / days.len()
     )

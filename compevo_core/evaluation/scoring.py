@@ -46,11 +46,8 @@ from compevo_core.training.run_folder import RunFolder
 COMPEVO = "compevo"
 ISSUED = "-issued"
 """Ends the name of a method without agents that keeps learning, as it is issued."""
-PANELS_PER_SCOPE = 4
-
 
 _WINDOWS_PER_BATCH = 10  # forecast at once, so that progress can be shown in between
-_PROGRESS_SECONDS = 5.0  # least time between two lines, each of which Dagster stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +122,8 @@ def _forecast(
     def report(n_done: int) -> None:
         nonlocal logged
         now = time.monotonic()
-        if now - logged >= _PROGRESS_SECONDS or n_done == len(windows):
+        # Dagster stores each line.
+        if now - logged >= 5.0 or n_done == len(windows):
             logged = now
             left = (now - started) / n_done * (len(windows) - n_done)
             log.info(f"{name}: {n_done}/{len(windows)} windows, {format_duration(left)} left")
@@ -172,7 +170,7 @@ def score_population(
     method: str = COMPEVO,
     baseline_forecasts: Sequence[SeedForecasts] = (),
     news: NewsPool | None = None,
-    panels_per_scope: int = PANELS_PER_SCOPE,
+    panels_per_scope: int = 4,
     parts: bool = True,
 ) -> PopulationScores:
     """Score a trained population on every scope, without any update.
@@ -314,24 +312,14 @@ def write_run_forecasts(scores: PopulationScores, run: RunFolder) -> None:
 
 REGRET_FOLDER = "regret"  # folder below the results, of rows with other columns
 REGRET_SCHEMA: dict[str, pl.DataType] = {
-    "experiment": pl.String(),
-    "method": pl.String(),
-    "dataset": pl.String(),
-    "subset": pl.String(),
-    "entity": pl.String(),
-    "rule": pl.String(),
-    "part": pl.Int64(),  # of the day, from 0
-    "parts": pl.Int64(),
-    "days": pl.Int64(),
-    "loss": pl.Float64(),  # this and the next three are sums over days, in ``unit``
-    "best_expert": pl.Float64(),
-    "best_mixture": pl.Float64(),
-    "bound": pl.Float64(),  # most that the rule promises over the best mixture; null: nothing
+    **dict.fromkeys(("experiment", "method", "dataset", "subset", "entity", "rule"), pl.String()),
+    **dict.fromkeys(("part", "parts", "days"), pl.Int64()),  # the part of the day, from 0
+    # Sums over days, in ``unit``; the bound is the most that the rule promises over the best
+    # mixture, null where that is nothing
+    **dict.fromkeys(("loss", "best_expert", "best_mixture", "bound"), pl.Float64()),
     "unit": pl.String(),
     "seed": pl.Int64(),
-    "config_hash": pl.String(),
-    "artifact_hash": pl.String(),
-    "commit": pl.String(),
+    **dict.fromkeys(("config_hash", "artifact_hash", "commit"), pl.String()),
 }
 
 
