@@ -55,12 +55,9 @@ _NUMBER = re.compile(
     r"(?:([a-z]+)[^a-z0-9.;]*?)?(?<![\d.,])((?:(?<!\S)-)?\d+(?:\.\d+)?)(?:\s*[%°]?\s*([a-z]+))?"
 )
 
-_KEPT_FITS = 128  # fits kept at most: seed logics and some rewritings; each holds all of train
-
 # Principal components of the embeddings that are read: for all articles, for those of a part of the
 # day, and for what changes with the season. The others have almost no variance.
 _COMPONENTS, _COMPONENTS_OF_PART, _COMPONENTS_OF_SEASON = 128, 64, 16
-_KEPT_WORDS = 100_000  # titles, each as one entity reads it
 _SEASONAL = 0.5  # scale of seasonal columns relative to the others, chosen on held-out windows
 _LEAST_SHARE = 0.1  # of the windows with articles that must have a number for it to be read
 _MOST_DRIFT = 0.8  # rank correlation with time above which a number is not read
@@ -90,7 +87,7 @@ class Evidence(NamedTuple):
     numbers: Sequence[Mapping[int, float]]  # of each window, by key
 
 
-@lru_cache(maxsize=_KEPT_WORDS)
+@lru_cache(maxsize=100_000)  # titles, each as one entity reads it
 def read_words(title: str, entity: str) -> Words:
     """Return the first part of the day that a title names, and its numbers.
 
@@ -398,7 +395,7 @@ def _keep(
 ) -> _Made:
     """Return what was made for a key, or make it; beyond a limit the oldest is dropped."""
     if key not in kept:
-        if len(kept) >= _KEPT_FITS:
+        if len(kept) >= 128:  # seed logics and some rewritings; each holds all of train
             del kept[next(iter(kept))]
         kept[key] = make(*key)
     return kept[key]

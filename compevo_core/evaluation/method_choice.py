@@ -57,16 +57,12 @@ if TYPE_CHECKING:
 AUTO = "auto"
 POPULATION = "compevo"
 
-REFIT_DAYS = 91  # days after which an issued method is fitted again on all that has become known
-
 _WORST = 1.02  # error of the choice over the lowest, at most
 _CLOSE = 1.2  # error of a member of the mixture, over the lowest of one method, at most
 _MOST_WINDOWS = 500  # of validation that candidates are scored on, evenly spaced in time
 
 # Windows of validation up to which a pretrained model is a candidate: it takes 0.1 s for each
 _MOST_ZERO_SHOT = 100
-_GROWTH = 4  # a method is fitted again when its data has grown by one part in so many
-
 _FEWEST_TREE_DAYS = 182  # with fewer days trees would not know a season, and are no candidates
 
 
@@ -152,10 +148,10 @@ def configure_method(
     models = {each.removeprefix(PREFIX) for each in names if is_zero_shot(each)}
     if len(models) > 1:
         raise ConfigError(f"a mixture takes one pretrained model, not {', '.join(sorted(models))}")
-    refit_days = REFIT_DAYS
+    refit_days = 91  # after which it is fitted again on all that has become known
     if train is not None and len(train):
         learnt = train[-1].view.end_utc - train[0].view.origin_utc
-        refit_days = max(1, learnt.days // _GROWTH)
+        refit_days = max(1, learnt.days // 4)  # when its data has grown by a quarter
     weights = {"online": True, "rule": "boa", "scope": "series"}
     chosen = [
         {

@@ -31,8 +31,6 @@ SUBSET_NAMES = {
     "inference": "inference split",
 }
 MISSING = "n/a"
-# Enough to be unique among the runs of one project, and short enough for a column.
-HASH_CHARACTERS = 10
 
 
 def method_name(method: str) -> str:
@@ -67,8 +65,8 @@ def format_percent(share: float | None) -> str:
 
 
 def shorten_hash(digest: str | None) -> str:
-    """Return the first characters of a hash."""
-    return digest[:HASH_CHARACTERS] if digest else MISSING
+    """Return ten characters of a hash: enough to be unique among runs, and short enough."""
+    return digest[:10] if digest else MISSING
 
 
 def clean_text(text: str, longest: int = 200) -> str:

@@ -140,8 +140,6 @@ def read_days(
 MOST_CHARTS = 12
 """Series of a data set that are charted, the first ones of the record; tables hold all."""
 
-RECENT_DAYS = 28  # days to the last one that was scored whose errors are shown
-
 NAMES = {
     METHOD: "forecast",
     EQUAL: "members with equal weights",
@@ -217,16 +215,11 @@ def name_members(issued: IssuedForecast) -> dict[str, str]:
     return {f"{MEMBER}{i}": str(name) for i, name in enumerate(issued.facts["members"])}
 
 
-def read_mean(values: FloatArray) -> float:
-    """Return the mean of a day."""
-    return float(values.mean())
-
-
-def part_table(parts: Explanation, read: Callable[[FloatArray], float] = read_mean) -> Table | None:
+def part_table(parts: Explanation, read: Callable[[FloatArray], float] = np.mean) -> Table | None:
     """Return a row for each member (weight, base model, correction, bias correction) and the sum.
 
-    ``read`` makes one number of the values of a day, (H,). A published forecast follows, if there
-    is one. None for a single model, which has no parts.
+    ``read`` makes one number of the values of a day, (H,): their mean unless given. A published
+    forecast follows, if there is one. None for a single model, which has no parts.
     """
     if parts.is_single:
         return None
@@ -259,9 +252,7 @@ def part_table(parts: Explanation, read: Callable[[FloatArray], float] = read_me
     )
 
 
-def compare_published(
-    parts: Explanation, read: Callable[[FloatArray], float] = read_mean
-) -> dict[str, str]:
+def compare_published(parts: Explanation, read: Callable[[FloatArray], float]) -> dict[str, str]:
     """Return what was published and how the forecast differs, by name; empty without any."""
     if parts.published is None:
         return {}
@@ -314,11 +305,11 @@ def _score(issued: IssuedForecast, entity: str, truth: FloatArray) -> list[str]:
 
 
 def select_recent(scores: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the last days on which the issued forecasts were scored."""
+    """Return the rows of the 28 days to the last one on which issued forecasts were scored."""
     last = scores.filter(method=METHOD)["day"].max()
     if not isinstance(last, date):
         return scores.clear()
-    return select_standing(scores).filter(pl.col("day") > last - timedelta(days=RECENT_DAYS))
+    return select_standing(scores).filter(pl.col("day") > last - timedelta(days=28))
 
 
 def _weigh(name: str, weight: str = "n_points") -> pl.Expr:

@@ -95,7 +95,6 @@ if TYPE_CHECKING:
     from compevo_core.training.ensemble import Ensemble
 
 _BANDS = ((0.1, 0.9, 0.3), (0.025, 0.975, 0.15))  # quantiles and opacity of a plot's bands
-_SHOWN_HORIZONS = 4  # of the past, in a plot
 
 
 @dataclasses.dataclass(repr=False, eq=False)
@@ -639,7 +638,7 @@ class Forecaster:
             raise DataError(f"no series {name!r}; there are {', '.join(names)}")
         row = names.index(name)
         _, starts = _list_steps([views[row]], fit.spec.horizon_steps)
-        begin = shift(fit.end, -_SHOWN_HORIZONS * fit.spec.horizon_steps, fit.spec.step)
+        begin = shift(fit.end, -4 * fit.spec.horizon_steps, fit.spec.step)  # four horizons before
         shown = fit.rows.filter(pl.col(SERIES) == name, pl.col(START) >= begin)
         axes = figure.add_subplot()
         axes.plot(fit.form.clock.read_local(shown[START].to_list()), shown[VALUE], color="#666666")
@@ -811,9 +810,7 @@ def _tabulate(
     return {name: pl.Series(of[:, :steps].ravel()).fill_nan(None) for name, of in columns.items()}
 
 
-def _list_steps(
-    views: "list[WindowView] | tuple[WindowView, ...]", steps: int
-) -> tuple[list[str], list[datetime]]:
+def _list_steps(views: Sequence[WindowView], steps: int) -> tuple[list[str], list[datetime]]:
     """Return series and start of every step of some views, view by view."""
     names = [view.entity for view in views for _ in range(steps)]
     starts = [shift(view.origin_utc, i, view.step) for view in views for i in range(steps)]
