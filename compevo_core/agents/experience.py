@@ -108,10 +108,8 @@ class Experience:
     def errors(self, scaler: Scaler) -> PastErrors:
         """Return the population's errors in the series' units, from which quantiles follow."""
         names = [self.entities[i] for i in self.entity_N]
-        std_N1, mean_N1 = (
-            np.array([of[name] for name in names]).reshape(-1, 1)
-            for of in (scaler.std, scaler.mean)
-        )
+        std_N1 = np.array([scaler.std[name] for name in names]).reshape(-1, 1)
+        mean_N1 = np.array([scaler.mean[name] for name in names]).reshape(-1, 1)
         return PastErrors(
             entities=tuple(names),
             until_N=self.until_N,

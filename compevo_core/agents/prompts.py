@@ -72,7 +72,6 @@ _HOLIDAY_CHARACTERS = 60
 _ENTITY_CHARACTERS = 60
 _TASK_CHARACTERS = 200
 _TITLE_CHARACTERS = 80  # of a headline in the logic-update prompt
-_DESCRIBED_WINDOWS = 5  # of a batch in the logic-update prompt
 
 #: Task words by data set: what is predicted, for whom (paper D.3: "Predict next-day load for VIC").
 _TASKS = {
@@ -255,11 +254,11 @@ def build_logic_messages(seen: Observation, *, paraphrased: bool) -> list[dict[s
 
 
 def describe_recent(views: Sequence[WindowView]) -> str:
-    """Describe the history of a batch coarsely, in the unit of each series."""
+    """Describe five windows of a batch coarsely, in the unit of each series."""
     return "; ".join(
         f"{clean_text(view.entity, _ENTITY_CHARACTERS)} {view.x.min():.4g} to {view.x.max():.4g} "
         f"{view.unit}, mean {view.x.mean():.4g}"
-        for view in views[:_DESCRIBED_WINDOWS]
+        for view in views[:5]
     )
 
 

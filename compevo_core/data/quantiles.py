@@ -181,10 +181,10 @@ def estimate_day_quantiles(
     those that :func:`estimate_quantiles` may use, of windows without a gap, or where there are too
     few, as on business days, of windows with at least half of the steps that others know. Of a
     series' newest ``DAY_MEMORY`` windows those count whose forecasts were most alike: a day of high
-    demand errs more than others. Where the
-    forecaster has learnt from its errors since, the mean of the forecast is the median of ``mean``.
-    ``mean`` and ``peak`` are each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST``
-    windows of the series, or of all series together, had ended.
+    demand errs more than others. Where the forecaster has learnt from its errors since, the mean of
+    the forecast is the median of ``mean``. ``mean`` and ``peak`` are each (N, Q) in the windows'
+    unit; NaN where fewer than ``FEWEST`` windows of the series, or of all series together, had
+    ended.
     """
     day_NQ = {name: np.full((len(views), len(LEVELS)), np.nan) for name in ("mean", "peak")}
     until_N = count_minutes(views, "information_until")

@@ -60,7 +60,6 @@ POPULATION = "compevo"
 _WORST = 1.02  # error of the choice over the lowest, at most
 _CLOSE = 1.2  # error of a member of the mixture, over the lowest of one method, at most
 _MOST_WINDOWS = 500  # of validation that candidates are scored on, evenly spaced in time
-
 # Windows of validation up to which a pretrained model is a candidate: it takes 0.1 s for each
 _MOST_ZERO_SHOT = 100
 _FEWEST_TREE_DAYS = 182  # with fewer days trees would not know a season, and are no candidates

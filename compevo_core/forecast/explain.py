@@ -204,17 +204,13 @@ def list_effects(issued: IssuedForecast) -> list[NewsEffect]:
         for name, size in series.get("article_changes", {}).items():
             if abs(size) <= LEAST_EFFECT * scale:
                 continue
-            readers = [
-                str(member)
-                for member, read in zip(issued.facts["members"], series["chosen_news"], strict=True)
-                if name in read
-            ]
+            read_by = [i for i, read in enumerate(series["chosen_news"]) if name in read]
             effect = NewsEffect(
                 entity=entity,
                 size=size,
                 unit=issued.unit,
                 title=issued.facts["articles"][name]["title"],
-                agents=", ".join(readers),
+                agents=", ".join(str(issued.facts["members"][i]) for i in read_by),
             )
             effects.append((abs(size) / scale, effect))
     effects.sort(key=lambda pair: -pair[0])

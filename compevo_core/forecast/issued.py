@@ -297,26 +297,21 @@ def measure_article_changes(
     By name, in the view's unit: the forecast less the one without the article, in place of which
     agents may choose another.
     """
-    chosen = [
-        sorted({name for by_window in prediction.chosen_news for name in by_window[row]})
+    pairs = [
+        (row, name)
         for row in range(len(views))
+        for name in sorted(
+            {name for by_window in prediction.chosen_news for name in by_window[row]}
+        )
+    ]
+    without = [
+        replace(view, candidate_ids=tuple(other for other in view.candidate_ids if other != name))
+        for view, name in ((views[row], name) for row, name in pairs)
     ]
     changes: list[dict[str, float]] = [{} for _ in views]
-    # The first article of each view at once, then the second ones, and so on.
-    for number in range(max(map(len, chosen), default=0)):
-        rows = [row for row, names in enumerate(chosen) if number < len(names)]
-        without = [
-            replace(
-                views[row],
-                candidate_ids=tuple(
-                    name for name in views[row].candidate_ids if name != chosen[row][number]
-                ),
-            )
-            for row in rows
-        ]
-        for row, forecast_H in zip(rows, forecaster.predict(without), strict=True):
-            change = (prediction.aggregate[row] - forecast_H).mean()
-            changes[row][chosen[row][number]] = float(change)
+    forecast_PH = forecaster.predict(without) if pairs else ()
+    for (row, name), forecast_H in zip(pairs, forecast_PH, strict=True):
+        changes[row][name] = float((prediction.aggregate[row] - forecast_H).mean())
     return changes
 
 

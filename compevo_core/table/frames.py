@@ -123,14 +123,10 @@ class TableForm:
         columns: Mapping[str, pl.Series],
     ) -> Frame:
         """Return forecasts after some cutoffs with their true values; as :meth:`write`."""
-        given = {"cutoff": self.clock.read(cutoffs, "cutoff"), **columns}
-        if self.value in given:
-            raise DataError(
-                f"the values are in {self.value!r}, which is the name of a result, too: rename "
-                "the column"
-            )
-        given = {"cutoff": given.pop("cutoff"), self.value: truth, **given}
-        return self.write(names, starts, **given)
+        if self.value in ("cutoff", *columns):
+            raise DataError(f"{self.value!r} is the name of a result, too: rename the column")
+        cutoff = self.clock.read(cutoffs, "cutoff")
+        return self.write(names, starts, **{"cutoff": cutoff, self.value: truth, **columns})
 
 
 def read_table(

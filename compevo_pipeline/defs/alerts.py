@@ -71,17 +71,15 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
     def failed_checks(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         since = float(context.cursor or (clock() - timedelta(days=1)).timestamp())
         repository = context.repository_def
+        nodes = repository.asset_graph.asset_check_nodes if repository is not None else ()
         # The records of all runs cannot be read in order if each has a file of its own (SQLite).
         log = context.instance.event_log_storage
         entries = []
-        for node in repository.asset_graph.asset_check_nodes if repository is not None else ():
-            blocks = node.partitions_def
+        for node in nodes:
             # A run has records from its start on, without an event until the check is made.
-            most = 2 * (len(blocks.get_partition_keys()) if blocks is not None else 1)
-            newest: dict[str | None, dg.EventLogEntry] = {}
-            for record in log.get_asset_check_execution_history(node.key, limit=most):
-                if record.event is not None:
-                    newest.setdefault(record.partition, record.event)
+            blocks = node.partitions_def.get_partition_keys() if node.partitions_def else [""]
+            history = reversed(log.get_asset_check_execution_history(node.key, 2 * len(blocks)))
+            newest = {one.partition: one.event for one in history if one.event is not None}
             entries += [entry for entry in newest.values() if entry.timestamp > since]
         # Sent before the cursor moves: an alert that could not be sent is looked at again.
         outcome = send(context, _find_failed_checks(entries))

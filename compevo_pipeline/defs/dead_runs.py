@@ -157,8 +157,7 @@ def _end(instance: dg.DagsterInstance, run_id: str) -> bool:
         )
         # Dagster's daemon retries failed runs: it would start again one from a shell unasked, and
         # one that somebody terminated.
-        is_terminated = run.status is dg.DagsterRunStatus.CANCELING
-        if _DAEMON_TAG in run.tags and not is_terminated:
+        if _DAEMON_TAG in run.tags and run.status is not dg.DagsterRunStatus.CANCELING:
             instance.report_run_failed(run, f"{message} It is started again.")
         else:
             instance.report_run_canceled(run, f"{message} Materialize again: it resumes.")

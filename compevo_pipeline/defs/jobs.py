@@ -80,7 +80,7 @@ def build_jobs(registry: Registry) -> list[Any]:
         "demo": "on the sample data and the smallest preset; minutes on two cores.",
         "full": "in the deployment's mode and preset: ingest to report.",
     }
-    from_shell = " From a shell: add --config dagster_home/demo.yaml."
+    by_shell = {"demo": " From a shell: add --config dagster_home/demo.yaml."}  # its steps only
     scored = [
         dg.define_asset_job(
             job_name(name, dataset),
@@ -92,7 +92,7 @@ def build_jobs(registry: Registry) -> list[Any]:
                 *pages[dataset],
             ),
             description=f"Everything but research for {dataset} {ways[name]}"
-            + from_shell * (job_name(name, dataset) == "demo"),
+            f"{by_shell.get(job_name(name, dataset), '')}",
             config=run_config(name, dataset),
             tags={"compevo/job": name, "dataset": dataset},
         )

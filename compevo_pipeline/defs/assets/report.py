@@ -87,8 +87,8 @@ def remove_old_runs(
     """
     keys = instance.all_asset_keys()
     # Of a version that was made: `last_run_id` may be a later run that made none.
-    entries = [record.asset_entry for record in instance.get_asset_records(keys)]
-    made = [entry.last_materialization_record for entry in entries]
+    records = instance.get_asset_records(keys)
+    made = [record.asset_entry.last_materialization_record for record in records]
     newest = {record.run_id for record in made if record is not None}
     old = instance.get_run_records(
         dg.RunsFilter(

@@ -269,33 +269,35 @@ def _draft_others(
 ) -> dict[str, dict[str, object]]:
     """Return what the tables next to the values show: covariates, values known ahead, news."""
     sections: dict[str, dict[str, object]] = {"covariates": {}, "ahead": {}, "news": {}}
-    if (covariates := others.get("covariates")) and request.covariates:
-        daily, known = read_text_table(covariates.content, covariates.name), {"known": "after"}
+    tables = {key: read_text_table(raw.content, raw.name) for key, raw in others.items()}
+    if request.covariates:
+        daily, known = tables["covariates"], {"known": "after"}
         sections["covariates"] = _draft_values(request, request.covariates, daily, decimal, known)
-    if (ahead := others.get("ahead")) and request.ahead:
-        table = read_text_table(ahead.content, ahead.name)
+    if request.ahead:
+        table = tables["ahead"]
         known_at = next((name for name in table.columns if name.lower() in _KNOWN_AT), "")
         if not known_at:
             draft.guesses.append(
-                f"the values of {ahead.name} count as known from the start, as there is no column "
-                f"{' or '.join(_KNOWN_AT)}; if they were measured, forecasts would know the future"
+                f"the values of {request.ahead.name} count as known from the start, as there is no "
+                f"column {' or '.join(_KNOWN_AT)}; if they were measured, forecasts would know the "
+                "future"
             )
         known = {"known_at": known_at} if known_at else {"known": "start"}
         sections["ahead"] = _draft_values(
             request, request.ahead, table, decimal, known, takes_words=True
         )
-    if (news := others.get("news")) and request.news:
-        table = read_text_table(news.content, news.name)
+    if request.news:
+        table, name = tables["news"], request.news.name
         stamp_names = ("published_at", "published", "date", "time", "stamp", "seen_at")
-        time = _find_column(table, news.name, stamp_names)
+        time = _find_column(table, name, stamp_names)
         there = set(table.columns)
         sections["news"] = {
             "articles": str(request.news.resolve()),
             "time": time,
-            "title": _find_column(table, news.name, ("title", "headline")),
+            "title": _find_column(table, name, ("title", "headline")),
             "url": next((name for name in ("url", "link") if name in there), ""),
             "body": next((name for name in ("body", "text", "summary") if name in there), ""),
-            "time_format": text_stamps.guess_format(TextColumn(table, news.name, time)),
+            "time_format": text_stamps.guess_format(TextColumn(table, name, time)),
         }
     if request.gdelt:
         sections["news"]["gdelt"] = request.gdelt

@@ -208,9 +208,8 @@ def test_a_large_effect_names_article_and_agents():
     assert told == [(name, "agent 0, agent 1", "-315 MW") for name in ("NSW1", "SA1")]
     # 12 MW are less than a hundredth, and older records do not have changes by article.
     assert list_effects(plain) == []
-    older = [entry.copy() for entry in issued.facts["series"]]
-    for entry in older:
-        del entry["article_changes"]
+    series = [entry.items() for entry in issued.facts["series"]]
+    older = [{k: fact for k, fact in entry if k != "article_changes"} for entry in series]
     assert list_effects(replace(issued, facts=issued.facts | {"series": older})) == []
 
     page = render(make_day(issued=issued))

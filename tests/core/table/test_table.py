@@ -408,7 +408,7 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
     with pytest.raises(ConfigError, match="method is the class Forecaster: give an object"):
         Forecaster(Forecaster).fit(TABLE)
     named = clone(RIDGE).set_params(value="mean")
-    with pytest.raises(DataError, match="'mean', which is the name of a result"):
+    with pytest.raises(DataError, match="'mean' is the name of a result"):
         named.backtest(TABLE.rename(columns={"y": "mean"}), windows=1)
     with pytest.raises(ConfigError, match="every 24 steps"):
         fitted.backtest(step=7)
