@@ -9,10 +9,9 @@ Every message raised with one of these says what went wrong, where, and what to 
 import importlib
 from typing import Any
 
-_OF_TABLES = ("pyarrow", "lightgbm", "scipy", "matplotlib", "jinja2")
-_OF_COMMANDS = ("typer", "duckdb", "requests", "urllib3")
 _EXTRAS = {
-    **dict.fromkeys((*_OF_TABLES, *_OF_COMMANDS), "table"),
+    **dict.fromkeys(("pyarrow", "lightgbm", "scipy", "matplotlib", "jinja2"), "table"),
+    **dict.fromkeys(("typer", "duckdb", "requests", "urllib3"), "table"),
     "statsforecast": "statsforecast",
     "fracast": "fracast",
     "chronos": "zero-shot",

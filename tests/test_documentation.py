@@ -23,7 +23,6 @@ from tests.support.population import join_windows, news_pool
 REPO = Path(__file__).resolve().parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md")])
 DECISIONS = {path.stem: path for path in (REPO / "docs" / "decisions").glob("[0-9]*.md")}
-LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 SOURCES = sorted(
     path
     for folder in ("compevo_core", "compevo_pipeline", "benchmarks", "docs", "tests")
@@ -45,7 +44,7 @@ PAPER_MAP = (REPO / "docs" / "paper-map.md").read_text(encoding="utf-8")
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(REPO).as_posix())
 def test_every_relative_link_leads_to_a_file(page):
-    links = LINK.findall(page.read_text("utf-8"))
+    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 

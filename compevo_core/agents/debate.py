@@ -34,9 +34,6 @@ from compevo_core.data.arrays import FloatArray, split_evenly, to_array
 from compevo_core.data.view import WindowView
 from compevo_core.lora.population import Population
 
-_SUMMARY_PARTS = 4
-"""Parts of the horizon whose means an agent sends to the others: all numbers of all rivals would
-fill most of a prompt."""
 _TITLE_CHARACTERS = 72
 _SMALLEST_SPREAD = 1e-8
 
@@ -73,7 +70,8 @@ def write_notes(
 
     Forecasts cover all agents, in the unit of each window; articles come best match first.
     """
-    spans = split_evenly(values_ABH.shape[2], _SUMMARY_PARTS)
+    # Means of four parts of the horizon, as all numbers of all rivals would fill most of a prompt.
+    spans = split_evenly(values_ABH.shape[2], 4)
     said: list[list[str]] = []
     for agent, by_window in enumerate(news):
         said.append([])

@@ -48,8 +48,7 @@ class ForecastExample:
 def mix_bases(mix_AP: FloatArray, examples: Sequence[ForecastExample]) -> FloatArray:
     """Return the forecast that each agent corrects, scaled, (A, B, H)."""
     priors_BPH = np.stack([example.priors_PH for example in examples])
-    base_ABH: FloatArray = np.einsum("ap,bph->abh", mix_AP, priors_BPH)
-    return base_ABH
+    return np.asarray(np.einsum("ap,bph->abh", mix_AP, priors_BPH))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -107,13 +107,16 @@ class Experience:
 
     def errors(self, scaler: Scaler) -> PastErrors:
         """Return the population's errors in the series' units, from which quantiles follow."""
-        std_N1 = np.array([[scaler.std[self.entities[i]]] for i in self.entity_N]).reshape(-1, 1)
+        names = [self.entities[i] for i in self.entity_N]
+        std_N1 = np.array([scaler.std[name] for name in names]).reshape(-1, 1)
+        mean_N1 = np.array([scaler.mean[name] for name in names]).reshape(-1, 1)
         return PastErrors(
-            entities=tuple(self.entities[i] for i in self.entity_N),
+            entities=tuple(names),
             until_N=self.until_N,
             end_N=self.end_N,
             unknown_N=self.unknown_N,
             error_NH=(self.truth_NH - self.mixture_NH) * std_N1,
+            forecast_NH=self.mixture_NH * std_N1 + mean_N1,
             scale_NH=self.scale_NH,
             spread_N=self.spread_N,
         )

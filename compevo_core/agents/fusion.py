@@ -10,10 +10,6 @@ Shapes: A agents, D hidden.
 import torch
 from torch import Tensor, nn
 
-#: Distance of the first soft prompts from the neutral embedding, as a share of its norm: enough to
-#: differ in bfloat16, little enough to read alike (decision 04-policy).
-_START_DEPARTURE = 0.1
-
 
 class StrategyFusion(nn.Module):
     """Interaction weights alpha, gates g2 and g3, and the projection to one soft-prompt embedding.
@@ -33,12 +29,13 @@ class StrategyFusion(nn.Module):
         self.gate3 = _build_linear(2 * hidden, hidden, generator)
         self.projection = _build_linear(hidden, hidden, generator)
 
-        # Near the neutral embedding the first logics read like the backbone's own. The weights are
-        # not zero, so that candidates and gates have a gradient from the first round on. Uniform
-        # entries within 1 / sqrt(D) map a state of length one to a length of 1 / sqrt(3).
+        # Near the neutral embedding, a tenth of its norm away, the first logics differ in bfloat16
+        # and read like the backbone's own (decision 04-policy). The weights are not zero, so that
+        # candidates and gates have a gradient from the first round on. Uniform entries within
+        # 1 / sqrt(D) map a state of length one to a length of 1 / sqrt(3).
         with torch.no_grad():
             self.projection.bias.copy_(neutral_D)
-            self.projection.weight.mul_(_START_DEPARTURE * float(neutral_D.norm()) * 3**0.5)
+            self.projection.weight.mul_(0.1 * float(neutral_D.norm()) * 3**0.5)
 
         # A buffer: the reference must stay where it was when the projection moves.
         self.register_buffer("neutral_D", neutral_D.clone())

@@ -116,7 +116,7 @@ class Standing:
 
     logics: list[str]
     weights_NA: FloatArray  # in the mixture; zero for an agent that adds nothing
-    open_NA: FloatArray  # of an agent while it is scored, whether or not it adds something yet
+    open_NA: FloatArray  # if no agent were idle; of the agent that is scored
 
 
 class LogicScorer:
@@ -136,8 +136,9 @@ class LogicScorer:
         weights_NA, open_NA = standing.weights_NA, standing.open_NA
         if not self.pays_contribution:
             # Paid by its own error, it is scored as if it were the whole population.
-            weights_NA = open_NA = np.zeros_like(open_NA)
-            open_NA[:, agent] = 1.0
+            alone_NA = np.zeros_like(open_NA)
+            alone_NA[:, agent] = 1.0
+            weights_NA = open_NA = alone_NA
         others = [
             (other, logic)
             for other, logic in enumerate(standing.logics)
@@ -151,10 +152,10 @@ class LogicScorer:
             blocks = self.reader.blocks
             gram_NN = np.zeros((len(missed_NH), len(missed_NH)))
             for other, logic in others:
-                gram_NN += self._multiply(other, logic, weights_NA)
+                gram_NN += self._build_gram(other, logic, weights_NA)
             left_CNH[0] = hold_out_by_kernel(gram_NN, missed_NH, blocks)
             for row, logic in enumerate(logics, 1):
-                joined_NN = gram_NN + self._multiply(agent, logic, open_NA)
+                joined_NN = gram_NN + self._build_gram(agent, logic, open_NA)
                 left_CNH[row] = hold_out_by_kernel(joined_NN, missed_NH, blocks)
         else:
             for other, logic in others:
@@ -168,7 +169,7 @@ class LogicScorer:
         before_N, *after_CN = np.nanmean(known_NH * left_CNH**2, axis=2)
         return np.stack([before_N - after_N for after_N in after_CN])
 
-    def _multiply(self, agent: int, logic: str, weights_NA: FloatArray) -> FloatArray:
+    def _build_gram(self, agent: int, logic: str, weights_NA: FloatArray) -> FloatArray:
         """Return the Gram matrix (N, N) of what an agent reads in a joint fit."""
         scale_N = scale_columns(weights_NA[:, agent], self.reader.is_own_AN[agent])
         x_NK = scale_N[:, None] * self.reader.design(agent, logic).x_NK
@@ -197,12 +198,12 @@ class Turns:
         samples = slice(1, 1 + n_samples)
         return {
             "group_rewards": [gain_C[samples].tolist() for gain_C in self.gain_AC],
-            "best_response_gap": self.gaps(n_samples).tolist(),
+            "best_response_gap": self.measure_gaps(n_samples).tolist(),
             "news_gains": [float(gain_C[0]) for gain_C in self.gain_AC],
             "rewards": self.gain_AN.mean(1).tolist(),
         }
 
-    def gaps(self, n_samples: int) -> FloatArray:
+    def measure_gaps(self, n_samples: int) -> FloatArray:
         """Return by how much each agent's best sample earned more than the played logic, (A,)."""
         samples = slice(1, 1 + n_samples)
         return np.array([(of_C[samples] - of_C[0]).max(initial=0.0) for of_C in self.gain_AC])

@@ -55,12 +55,9 @@ _NUMBER = re.compile(
     r"(?:([a-z]+)[^a-z0-9.;]*?)?(?<![\d.,])((?:(?<!\S)-)?\d+(?:\.\d+)?)(?:\s*[%°]?\s*([a-z]+))?"
 )
 
-_KEPT_FITS = 128  # fits kept at most: seed logics and some rewritings; each holds all of train
-
 # Principal components of the embeddings that are read: for all articles, for those of a part of the
 # day, and for what changes with the season. The others have almost no variance.
 _COMPONENTS, _COMPONENTS_OF_PART, _COMPONENTS_OF_SEASON = 128, 64, 16
-_KEPT_WORDS = 100_000  # titles, each as one entity reads it
 _SEASONAL = 0.5  # scale of seasonal columns relative to the others, chosen on held-out windows
 _LEAST_SHARE = 0.1  # of the windows with articles that must have a number for it to be read
 _MOST_DRIFT = 0.8  # rank correlation with time above which a number is not read
@@ -90,7 +87,7 @@ class Evidence(NamedTuple):
     numbers: Sequence[Mapping[int, float]]  # of each window, by key
 
 
-@lru_cache(maxsize=_KEPT_WORDS)
+@lru_cache(maxsize=100_000)  # titles, each as one entity reads it
 def read_words(title: str, entity: str) -> Words:
     """Return the first part of the day that a title names, and its numbers.
 
@@ -241,7 +238,7 @@ class SealedReadings:
         """Return the agent's fit; it has only one logic."""
         del logic
         row = list(self._members).index(agent)
-        keys_F, bounds_2F, mean_X, weights_ZH = (of[row] for of in self.arrays.values())
+        keys_F, bounds_2F, mean_X, weights_ZH = (array[row] for array in self.arrays.values())
         member, mean_X = self._members[agent], mean_X.astype(np.float64)
         return LinearFit(keys_F, bounds_2F, mean_X, weights_ZH, member)
 
@@ -334,12 +331,12 @@ class FittedReader:
         keys_F = _choose_numbers(names, words, evidence.numbers, origins)
         numbers_NF = _list_numbers(evidence.numbers, keys_F)
         mean_PE, mean_F = (
-            np.nan_to_num(mean_known(of, 0)) for of in (evidence.words_NPE, numbers_NF)
+            np.nan_to_num(mean_known(values, 0)) for values in (evidence.words_NPE, numbers_NF)
         )
         mean_GE = np.zeros((len(PARTS), mean_PE.shape[1]))
         mean_GE[evidence.parts_P] = mean_PE
 
-        # One fit of all: fitting the residuals of another fit would use each window's truth.
+        # Words and numbers in one fit: the residuals of a first one would have seen each truth.
         words_NPE = np.nan_to_num(evidence.words_NPE - mean_PE)
         columns = self._list_columns(evidence.parts_P, words_NPE, adds=adds)
         centred_NF = np.nan_to_num(numbers_NF - mean_F)
@@ -351,7 +348,8 @@ class FittedReader:
             # On the last block of a fit on those before it: a block in the middle has test data on
             # both sides, which makes drifting numbers look good.
             missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
-            is_last_N, is_before_N = (of & is_read_N & self.is_known_N for of in self.blocks[-1])
+            usable_N = is_read_N & self.is_known_N
+            is_last_N, is_before_N = (is_in_N & usable_N for is_in_N in self.blocks[-1])
 
             def measure(blocks: Sequence[_Columns]) -> float:
                 x_NK = _join_columns(blocks, len(names))
@@ -363,7 +361,7 @@ class FittedReader:
         return Design(
             keys_F=keys_F,
             # Of the known numbers; those of a key that is nowhere are zero.
-            bounds_2F=np.nan_to_num([of.reduce(numbers_NF) for of in (np.fmin, np.fmax)])
+            bounds_2F=np.nan_to_num([find.reduce(numbers_NF) for find in (np.fmin, np.fmax)])
             * (keys_F > 0),
             mean_X=np.append(mean_GE, mean_F),
             is_read_N=is_read_N,
@@ -397,7 +395,7 @@ def _keep(
 ) -> _Made:
     """Return what was made for a key, or make it; beyond a limit the oldest is dropped."""
     if key not in kept:
-        if len(kept) >= _KEPT_FITS:
+        if len(kept) >= 128:  # seed logics and some rewritings; each holds all of train
             del kept[next(iter(kept))]
         kept[key] = make(*key)
     return kept[key]

@@ -91,13 +91,6 @@ def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
     )
 
 
-_FLOOR_SHARE = 1e-4
-"""Share of the size of a group's rewards that is added to their deviation, so that nearly equal
-rewards do not explode. TRL adds the number itself, but rewards here differ by about as much."""
-
-_SMALLEST_FLOOR = 1e-8  # scaled; squares of smaller differences are lost in float32
-
-
 @dataclasses.dataclass(frozen=True)
 class PolicyLoss:
     """The policy term of the objective, with gradient, and what to watch while it trains."""
@@ -132,7 +125,9 @@ def group_advantages(reward_AG: Tensor, is_empty_AG: Tensor | None = None) -> tu
     highest_A1 = reward_AG.masked_fill(~counts_AG, -torch.inf).amax(1, keepdim=True)
     is_equal_A1 = lowest_A1 >= highest_A1
 
-    floor_A1 = (_FLOOR_SHARE * scale_A1).clamp(min=_SMALLEST_FLOOR)
+    # Nearly equal rewards do not explode. TRL adds the number itself, but rewards here differ by
+    # about as much; squares of smaller differences than 1e-8 are lost in float32.
+    floor_A1 = (1e-4 * scale_A1).clamp(min=1e-8)
     advantage_AG = centred_AG / (variance_A1.sqrt() + floor_A1)  # of the sample (G - 1), as in TRL
     return torch.where(is_equal_A1, 0.0, advantage_AG), int(is_equal_A1.sum())
 

@@ -72,9 +72,6 @@ _HOLIDAY_CHARACTERS = 60
 _ENTITY_CHARACTERS = 60
 _TASK_CHARACTERS = 200
 _TITLE_CHARACTERS = 80  # of a headline in the logic-update prompt
-_DESCRIBED_WINDOWS = 5  # of a batch in the logic-update prompt
-
-_SYSTEM_FORECAST = "You forecast the next {horizon} values of a time series."
 
 #: Task words by data set: what is predicted, for whom (paper D.3: "Predict next-day load for VIC").
 _TASKS = {
@@ -84,7 +81,6 @@ _TASKS = {
     "bitcoin": "Predict the next 48 daily {entity} prices",
     "traffic": "Predict the next 48 hourly road occupancies of sensor {entity}",
 }
-_DEFAULT_TASK = "Predict the next {horizon} values of {entity}"
 
 #: The first logic of each agent, in the paper's style and on its topics (5.6).
 SEED_LOGICS = (
@@ -152,7 +148,8 @@ def clean_text(text: str, limit: int) -> str:
 
 def render_task(view: WindowView) -> str:
     """Return what is predicted and for whom, in words (paper D.3)."""
-    task = clean_text(view.task, _TASK_CHARACTERS) or _TASKS.get(view.dataset, _DEFAULT_TASK)
+    usual = _TASKS.get(view.dataset, "Predict the next {horizon} values of {entity}")
+    task = clean_text(view.task, _TASK_CHARACTERS) or usual
     # Not str.format: a declared task may contain other braces.
     named = task.replace("{entity}", clean_text(view.entity, _ENTITY_CHARACTERS))
     return named.replace("{horizon}", str(view.horizon))
@@ -210,7 +207,7 @@ def render_forecast_prompt(
         lines.append(f"Answer with {view.horizon} values in {view.unit}.")
 
     user = "\n".join(lines) + "\n" + _CUT + logic_and_news
-    system = _SYSTEM_FORECAST.format(horizon=view.horizon)
+    system = f"You forecast the next {view.horizon} values of a time series."
     return _apply_chat_layout(system, user, "Forecast:", tokenizer)
 
 
@@ -257,11 +254,11 @@ def build_logic_messages(seen: Observation, *, paraphrased: bool) -> list[dict[s
 
 
 def describe_recent(views: Sequence[WindowView]) -> str:
-    """Describe the history of a batch coarsely, in the unit of each series."""
+    """Describe five windows of a batch coarsely, in the unit of each series."""
     return "; ".join(
         f"{clean_text(view.entity, _ENTITY_CHARACTERS)} {view.x.min():.4g} to {view.x.max():.4g} "
         f"{view.unit}, mean {view.x.mean():.4g}"
-        for view in views[:_DESCRIBED_WINDOWS]
+        for view in views[:5]
     )
 
 

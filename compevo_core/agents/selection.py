@@ -18,10 +18,6 @@ from compevo_core.config.run import RunConfig
 from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
 
-SPREAD_FLOOR = 1e-3
-"""Smallest standard deviation of the fitness, as a share of its mean size: smaller differences of
-errors are chance, and dividing by them would let chance pick a winner."""
-
 
 def forecast_error(forecast: Tensor, truth_BH: Tensor) -> Tensor:
     """Return the mean squared error of each window, the paper's L_metric (Eq. 3 and 7).
@@ -148,8 +144,9 @@ def weigh_fitness(fitness_EA: Tensor, gates_A: Tensor, config: SelectionConfig) 
     if config.units == "spread":
         mean_E1 = fitness_EA.mean(1, keepdim=True)
         spread_E1 = fitness_EA.std(1, keepdim=True, unbiased=False)
-        # Before the first round all fitness is 0, and the floor must not be.
-        floor_E1 = (SPREAD_FLOOR * mean_E1.abs()).clamp(min=torch.finfo(fitness_EA.dtype).tiny)
+        # Smaller differences of errors are chance, and dividing by them would let chance pick a
+        # winner. Before the first round all fitness is 0, and the floor must not be.
+        floor_E1 = (1e-3 * mean_E1.abs()).clamp(min=torch.finfo(fitness_EA.dtype).tiny)
         fitness_EA = (fitness_EA - mean_E1) / torch.maximum(spread_E1, floor_E1)
 
     # Fitness is negative, like rewards: under the printed rule, a gate that the L1 term shrinks

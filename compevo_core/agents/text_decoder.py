@@ -45,14 +45,12 @@ from compevo_core.lora import Population, PromptGroup, SamplingSettings
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _SEPARATOR = re.compile(r"[\s,;]+")
 _DECIMALS = {"MW": 1, "USD": 1, "USD/AUD": 5, "fraction": 4}
-_DEFAULT_DECIMALS = 4
 _LARGEST = 1e15  # in the unit of the series; far above any of them, far below float32's limit
 
 
 def format_numbers(values: Sequence[float] | FloatArray, unit: str) -> list[str]:
     """Write numbers with the decimals of their unit; the rounding is far below any error."""
-    decimals = _DECIMALS.get(unit, _DEFAULT_DECIMALS)
-    return [f"{float(value):.{decimals}f}" for value in values]
+    return [f"{float(value):.{_DECIMALS.get(unit, 4)}f}" for value in values]
 
 
 def has_all_numbers(text: str, horizon: int = DEFAULT_STEPS) -> bool:
@@ -206,8 +204,7 @@ class TextDecoder:
             title_characters=self.config.news.title_characters,
         )
         _, rest = render_forecast_prompt(view, [], [], text, tokenizer=self._tokenizer)
-        ids: list[int] = self._tokenizer.encode(rest, add_special_tokens=False)
-        return ids
+        return list(self._tokenizer.encode(rest, add_special_tokens=False))
 
     @torch.no_grad()
     def _generate_forecasts(self, asked: Sequence[Sequence[_Question]]) -> tuple[Tensor, int]:

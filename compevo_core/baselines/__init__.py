@@ -110,9 +110,6 @@ for _baseline in (
 ):
     register(_baseline)
 
-_HASH_CHARACTERS = 16
-_MOST_COST = 10.0  # of a method that news may correct: it is fitted on each part of train
-
 
 def find_cost(name: str) -> float:
     """Return about how long a method takes relative to a ridge, for the time left."""
@@ -122,8 +119,11 @@ def find_cost(name: str) -> float:
 
 
 def list_news_readers() -> list[str]:
-    """Return the names of the methods that are corrected by what news says."""
-    return [name + SUFFIX for name, method in PRIORS.items() if method.cost <= _MOST_COST]
+    """Return the names of the methods that are corrected by what news says.
+
+    They are fitted on each part of train, so slow ones are none of them.
+    """
+    return [name + SUFFIX for name, method in PRIORS.items() if method.cost <= 10.0]
 
 
 def fit_baseline(name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
@@ -202,7 +202,7 @@ class SharedFits:
 
     def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
         """Return the baseline, fitted on train windows now or earlier."""
-        key = f"{make_folder_name(name)}-seed{seed}-{train.identity[:_HASH_CHARACTERS]}"
+        key = f"{make_folder_name(name)}-seed{seed}-{train.identity[:16]}"
         if key not in self._fitted:
             self._fitted[key] = self._find_or_fit(key, name, train, seed)
         return self._fitted[key]

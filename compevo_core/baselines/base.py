@@ -233,8 +233,7 @@ class RoutedBaseline(Baseline, Generic[SpaceT, ModelT]):
     @classmethod
     def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
         """Return whether the space covers the windows."""
-        covers: bool = cls._space_class.covers(windows, train)
-        return covers
+        return bool(cls._space_class.covers(windows, train))
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:

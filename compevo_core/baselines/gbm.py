@@ -283,7 +283,7 @@ class LaggedTrees(Baseline):
             rows.append(np.hstack([row_RF, calendar_RC, *known_RK, code_R1]))
             targets.append(z_T[place_R] - level_R)
         if not rows:
-            raise DataError(f"{cls.name} needs targets after a whole look-back")
+            raise DataError(f"{cls.name} needs targets after a whole look-back; give more rows")
         return cls(space, names, cls._fit_rows(np.concatenate(rows), np.concatenate(targets), seed))
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:

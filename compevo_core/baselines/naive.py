@@ -17,8 +17,6 @@ from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
 
-_MOST_SEASONS = 7
-
 
 def has_full_week(view: WindowView) -> bool:
     """Return whether the inputs cover seven days, and a step is no longer than that."""
@@ -101,7 +99,7 @@ class SeasonalMean(NaiveForecast):
 
     def _forecast(self, view: WindowView) -> FloatArray:
         steps = min(view.seasons.shortest, view.lookback)
-        seasons = max(1, min(_MOST_SEASONS, len(view.x) // steps))
+        seasons = max(1, min(7, len(view.x) // steps))
         recent = view.x[-seasons * steps :].reshape(seasons, -1)
         return np.resize(recent.mean(axis=0), view.horizon)
 

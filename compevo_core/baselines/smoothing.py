@@ -38,8 +38,6 @@ from compevo_core.data.view import Window, WindowView, group_by_series, keep_bou
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, import_package
 
-THETA = 2.0  # the theta line whose forecast is averaged with the trend; 2 is the authors' own
-
 _LEAST_RANGE = 1e-9  # of what is left, as a share of the values: rounding
 
 MOST_SEASON_STEPS = 24  # longest season that the methods hold as a part of their own
@@ -49,7 +47,6 @@ _SPARE_INPUTS = 8  # besides one season; with them it fits any form that has one
 _SHAPE_SEASONS = 7  # newest seasons whose mean is the shape of a long one
 # Newest steps that the form of a series is fitted to, and those of all series
 _FEWEST_STEPS, _MOST_STEPS, _MOST_FITTED = 60, 1000, 20_000
-_SEASONAL, _NOT_SEASONAL = "ZZA", "ZZN"
 _LEAST_EXPLAINED = 0.2  # by a mean season, of the variation within seasons
 
 Form = list[Any]
@@ -147,7 +144,8 @@ class Theta(_FormedSeries):
             return np.asarray(left_L[-1] + future_H, dtype=np.float64)
 
         model = library.ThetaModel(left_L, period=1, deseasonalize=False)
-        forecast = model.fit(disp=False).forecast(view.horizon, theta=THETA)
+        # The line whose forecast is averaged with the trend is the authors' own.
+        forecast = model.fit(disp=False).forecast(view.horizon, theta=2.0)
         return np.asarray(forecast, dtype=np.float64) + future_H
 
 
@@ -191,7 +189,7 @@ class Ets(_FormedSeries):
         model = ets.ets_f(
             left_T,
             m=season if is_seasonal else 1,
-            model=_SEASONAL if is_seasonal else _NOT_SEASONAL,
+            model="ZZA" if is_seasonal else "ZZN",
             additive_only=None if left_T.min() > 0 else True,
         )
         # What a form does not have is NaN.
@@ -312,7 +310,9 @@ class DoubleSeason(_FormedSeries):
         truth_R = np.concatenate([window.y for window in judged])
         is_known_R = np.isfinite(truth_R)
         if not is_known_R.any():
-            raise DataError(f"{cls.name} needs a measured target of every series")
+            raise DataError(
+                f"{cls.name} needs a measured target of every series; give one, or leave it out"
+            )
         truth_R = truth_R[is_known_R]
         lowest = min(truth_R.min(), *(window.view.known.min() for window in judged))
 

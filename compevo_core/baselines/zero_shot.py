@@ -172,9 +172,6 @@ _AT_HAND = {
 }
 """Models that are a candidate where their weights are, the best first, and their libraries."""
 
-_CONTEXT_STEPS = 1024  # newest values that a model reads at most
-_LEAST_SPREAD = 1e-6  # of a window that never changes, as a share of its mean
-
 
 def find_at_hand() -> str:
     """Return the name of a model whose weights are on this machine; empty without any.
@@ -247,9 +244,9 @@ class ZeroShot(Baseline):
         forecast_NH = np.empty((len(views), find_horizon(views)))
         places: dict[int, list[int]] = {}
         for i, view in enumerate(views):
-            # Whole look-backs, so that few lengths differ.
+            # Whole look-backs, so that few lengths differ, of at most 1024 values or a look-back.
             whole = (len(view.past) // view.lookback + 1) * view.lookback
-            length = min(whole, max(view.lookback, _CONTEXT_STEPS))
+            length = min(whole, max(view.lookback, 1024))
             places.setdefault(length, []).append(i)
         for length, place in places.items():
             x_NL = np.stack([views[i].known[-length:] for i in place])
@@ -257,7 +254,7 @@ class ZeroShot(Baseline):
             # Models were trained on series of all sizes; in float32 a scaled window keeps its
             # digits.
             mean_N1 = x_NL.mean(axis=1, keepdims=True)
-            least_N1 = _LEAST_SPREAD * np.maximum(np.abs(mean_N1), 1.0)
+            least_N1 = 1e-6 * np.maximum(np.abs(mean_N1), 1.0)  # if it never changes
             spread_N1 = np.maximum(x_NL.std(axis=1, keepdims=True), least_N1)
 
             scaled = torch.tensor((x_NL - mean_N1) / spread_N1, dtype=torch.float32)

@@ -96,7 +96,6 @@ _NUMERIC = {
     "run": ("seed", "refit", "micro_batch_size", "validate_every", "validation_windows"),
 }
 """Settings that act without a language model, by section."""
-_NUMERIC_MEMBER = ("prior", "calibration_days", "weight")
 
 
 class RunConfig(SettingsSection):
@@ -183,7 +182,7 @@ class RunConfig(SettingsSection):
             f"population.members[{agent}].{name}"
             for agent, member in enumerate(self.population.members)
             for name in member.model_dump(exclude_defaults=True)
-            if name not in _NUMERIC_MEMBER
+            if name not in ("prior", "calibration_days", "weight")
         ]
         if differing:
             raise ValueError(

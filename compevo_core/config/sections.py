@@ -195,7 +195,7 @@ class NewsConfig(SettingsSection):
     """whether a logic is a query: what it names of region, country, age and number selects, and its
     topics rank; otherwise the similarity to its whole sentence ranks"""
     encoder: str = "packaged:minilm"
-    """sentence encoder of articles and logics; the paper uses BAAI/bge-m3"""
+    """sentence encoder of articles and logics; the paper names one only for LUD, BAAI/bge-m3"""
 
 
 class SelectionConfig(SettingsSection):
@@ -343,7 +343,7 @@ class RunLengthConfig(SettingsSection):
     seed: int = Field(default=0, ge=0)
     """seed of every generator"""
     epochs: int = Field(default=3, ge=1)
-    """full passes over the train windows (paper 5.1: 2,193 steps = 3 x 731 days)"""
+    """full passes over the train windows (paper 5.1: 2,193 steps, which are 3 x 731 days)"""
     supervised_epochs: int = Field(default=0, ge=0)
     """passes over the train windows before the first rewriting of logics, with a schedule of their
     own (paper D.2 names the stage)"""

@@ -324,10 +324,10 @@ def build_windows(
     only at these instants, and not a stride apart.
 
     ``unchanged`` are windows of an earlier set up to whose end nothing in the frames has changed
-    since: all of a view but its numbers is taken from them, which takes most of the time.
+    since: everything in a view but its numbers is copied from them, which saves most of the time.
 
-    The manifest counts what was dropped, filled, masked and left unused. DataError if
-    no series of the data set is in the frame, or a frame breaks its contract.
+    The manifest counts what was dropped, filled, masked and left unused. DataError if no series of
+    the data set is in the frame, or a frame breaks its contract.
     """
     if not isinstance(series, pl.DataFrame):
         raise DataError(

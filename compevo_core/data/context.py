@@ -48,7 +48,6 @@ from compevo_core.data.view import (
 from compevo_core.errors import DataError
 
 MEDIAN = "0.5"
-COVARIATE_DAYS = 2  # largest lag of a daily covariate
 ERROR_LAGS = (1, 2)  # seasons back whose errors enter a view as they are
 ERROR_MEANS = (7, 28)  # seasons over which known errors are averaged
 PUBLISHED = "published"
@@ -182,14 +181,6 @@ def index_daily(frame: pl.DataFrame) -> StepValues:
     return StepValues(frame.with_columns(start_utc=pl.col("valid_date").cast(UTC_US)), DAY, 1)
 
 
-def index_published(frame: pl.DataFrame | None, step: timedelta, horizon: int) -> StepValues:
-    """Index a frame of ``PUBLISHED_SCHEMA``, or no values: the name of one is its quantile."""
-    if frame is not None:
-        frame = validate_frame(frame, PUBLISHED_SCHEMA, "published forecast frame")
-        frame = frame.with_columns(name=pl.col("quantile").cast(pl.String))
-    return StepValues(frame, step, horizon)
-
-
 class ContextBuilder:
     """Builds views: the numbers of a window plus all that was known when the view was made."""
 
@@ -208,8 +199,11 @@ class ContextBuilder:
         self._spec = spec
         self._covariates = None if covariates is None else index_daily(covariates)
         self._published: StepValues | None = None
+        if published is not None:
+            published = validate_frame(published, PUBLISHED_SCHEMA, "published forecast frame")
+            published = published.with_columns(name=pl.col("quantile").cast(pl.String))
         if published is not None or spec.published_evidence:
-            self._published = index_published(published, spec.step, spec.horizon_steps)
+            self._published = StepValues(published, spec.step, spec.horizon_steps)
         self._step_covariates: StepValues | None = None
         if step_covariates is not None:
             self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
@@ -239,11 +233,11 @@ class ContextBuilder:
         median = None
         if self._published is not None:
             median = self._published.find(entity, MEDIAN, origin_utc, before)
-        # The newest daily value of each name and lag that was available in time.
+        # The newest daily value of each name and lag, two days at most, that was available in time.
         daily: dict[str, float] = {}
         if self._covariates is not None:
             midnight = datetime.combine(calendar.target_date, time(), UTC)
-            days = (midnight, before, COVARIATE_DAYS, 1)
+            days = (midnight, before, 2, 1)
             for name in self._covariates.names(entity):
                 lags = enumerate(self._covariates.find_seasons(entity, name, *days)[:, 0].tolist())
                 daily |= {f"{name}_lag{lag}": value for lag, value in lags if np.isfinite(value)}
@@ -353,16 +347,14 @@ class ContextBuilder:
         place = self._spec.find_place(entity)
         if not place.country:
             return {}
-        key = (place, origin_utc)
+        key, step, horizon = (place, origin_utc), self._spec.step, self._spec.horizon_steps
         if key not in self._holidays:
-            step, horizon = self._spec.step, self._spec.horizon_steps
             counts = [
                 count_holidays(shift(origin_utc, i, step), shift(origin_utc, i + 1, step), place)
                 for i in range(-reference, horizon)
             ]
             self._holidays[key] = np.array(counts, dtype=np.float64)
         counts_T = self._holidays[key]
-        horizon = self._spec.horizon_steps
         return {HOLIDAY: counts_T[reference:], f"{HOLIDAY}_lag1": counts_T[:horizon]}
 
     def _find_published_errors(
@@ -408,8 +400,7 @@ class NewestKnown:
 
     def as_facts(self) -> dict[str, Any]:
         """Return the instants as text, ready for JSON."""
-        facts: dict[str, Any] = json.loads(json.dumps(asdict(self), default=datetime.isoformat))
-        return facts
+        return dict(json.loads(json.dumps(asdict(self), default=datetime.isoformat)))
 
 
 def find_newest_known(

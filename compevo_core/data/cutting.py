@@ -20,7 +20,7 @@ import polars as pl
 from compevo_core.data.arrays import FloatArray, keep_last_run
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.series import regularise_series, resample_to_step
-from compevo_core.data.steps import count_steps, shift
+from compevo_core.data.steps import DAY, count_steps, shift
 from compevo_core.data.view import MOST_PAST, count_season_steps
 from compevo_core.errors import DataError
 
@@ -40,7 +40,6 @@ class Fault:
     min_decimals: int | None = None
 
 
-_DAY = timedelta(days=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_INSTANT = datetime(2200, 1, 1, tzinfo=UTC)
 _MAINLAND = r"^AEMO/HISTDEMAND/(NSW1|QLD1|SA1|VIC1)$"
@@ -188,14 +187,14 @@ def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) ->
 
     if spec.align_to_market_day and stride_steps > 1:
         stride = stride_steps * series.step
-        if _DAY % series.step or (stride % _DAY and _DAY % stride):
+        if DAY % series.step or (stride % DAY and DAY % stride):
             raise DataError(
                 f"{series.series_id}: a stride of {stride_steps} x {series.step} is not a number "
                 "of days, nor divides one; correct stride_steps of the data set"
             )
         # Days are a whole number of steps, and of 23 or 25 hours where clocks change.
         first, last = (spec.to_market(series.locate_start(at)) for at in (start, len(series)))
-        apart = min(stride, _DAY)
+        apart = min(stride, DAY)
         midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
         starts = [
             spec.from_market(midnight + number * apart)

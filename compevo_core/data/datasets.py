@@ -182,16 +182,10 @@ class ZonedSpec(DatasetSpec):
         return pl.col("start_utc").dt.convert_time_zone(self.market_zone).dt.date()
 
 
-def _australian_place(timezone: str, subdivision: str) -> Place:
-    return Place(timezone=timezone, country="AU", subdivision=subdivision)
-
-
+_CITY = {"NSW": "Sydney", "QLD": "Brisbane", "SA": "Adelaide", "TAS": "Hobart", "VIC": "Melbourne"}
 NEM_PLACES: dict[str, Place] = {
-    "NSW1": _australian_place("Australia/Sydney", "NSW"),
-    "QLD1": _australian_place("Australia/Brisbane", "QLD"),
-    "SA1": _australian_place("Australia/Adelaide", "SA"),
-    "TAS1": _australian_place("Australia/Hobart", "TAS"),
-    "VIC1": _australian_place("Australia/Melbourne", "VIC"),
+    f"{state}1": Place(timezone=f"Australia/{city}", country="AU", subdivision=state)
+    for state, city in _CITY.items()
 }
 
 _FIRST_2026 = date(2026, 2, 19)  # first day of the subsets of 2026

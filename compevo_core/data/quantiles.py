@@ -36,6 +36,7 @@ LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.975)
 MEMORY = 60  # past windows of a series whose errors make its quantiles
 NEIGHBOURS = 2  # steps to either side whose errors count for a step as well
 GAIN = 0.05  # how fast a pair of levels follows the misses of its band, per window of new truths
+DAY_MEMORY = 120  # of which a day's mean or peak has the errors of the MEMORY most alike
 FEWEST = 14
 """Past windows that a series needs for quantiles of its own; with fewer, series are pooled."""
 _OUTERMOST = 0.002  # no level leaves [0.002, 0.998], however often its band was missed
@@ -62,6 +63,7 @@ class PastErrors:
     unknown_N: IntArray
     # Truth minus forecast in the windows' unit, NaN where the truth is not known
     error_NH: FloatArray
+    forecast_NH: FloatArray  # in the same unit
     # What errors grow with, from the published band; NaN in windows without one
     scale_NH: FloatArray
     spread_N: FloatArray  # standard deviation of the view's inputs, by which series are compared
@@ -94,6 +96,7 @@ class PastErrors:
             end_N=count_minutes(views, "end_utc"),
             unknown_N=np.array([view.unknown_steps for view in views], dtype=np.int64),
             error_NH=truth_NH - forecast_NH[known],
+            forecast_NH=forecast_NH[known],
             scale_NH=find_scale(views),
             spread_N=measure_spread(views),
         )
@@ -176,10 +179,12 @@ def estimate_day_quantiles(
     The errors of a past window, step by step, are added to the forecast: neighbouring steps err
     alike, so neither quantity has the band that the bounds of its steps would give. The errors are
     those that :func:`estimate_quantiles` may use, of windows without a gap, or where there are too
-    few, as on business days, of windows with at least half of the steps that others know. Where the
-    forecaster has learnt from its errors since, the mean of the forecast is the median of ``mean``.
-    ``mean`` and ``peak`` are each (N, Q) in the windows' unit; NaN where fewer than ``FEWEST``
-    windows of the series, or of all series together, had ended.
+    few, as on business days, of windows with at least half of the steps that others know. Of a
+    series' newest ``DAY_MEMORY`` windows those count whose forecasts were most alike: a day of high
+    demand errs more than others. Where the forecaster has learnt from its errors since, the mean of
+    the forecast is the median of ``mean``. ``mean`` and ``peak`` are each (N, Q) in the windows'
+    unit; NaN where fewer than ``FEWEST`` windows of the series, or of all series together, had
+    ended.
     """
     day_NQ = {name: np.full((len(views), len(LEVELS)), np.nan) for name in ("mean", "peak")}
     until_N = count_minutes(views, "information_until")
@@ -202,20 +207,27 @@ def estimate_day_quantiles(
             is_own_P &= np.isfinite(past.scale_NH).all(axis=1)
 
         places = np.flatnonzero(is_own_P)
-        places = places[np.argsort(past.end_N[places], kind="stable")][-MEMORY:]
+        places = places[np.argsort(-past.end_N[places], kind="stable")][:DAY_MEMORY]
+        is_pooled = len(places) < FEWEST
         error_WH = error_PH[places] * (scale_NH[row] / past.scale_NH[places] if is_scaled else 1.0)
-        if len(places) < FEWEST:
+        if is_pooled:
             ends = np.unique(past.end_N[is_alike_P])[-MEMORY:]
             pooled = np.flatnonzero(is_alike_P & np.isin(past.end_N, ends))
             error_WH = error_PH[pooled] / past.spread_N[pooled, None] * spread_N[row]
         if len(error_WH) < FEWEST:
             continue
         for name, reduce in (("mean", np.mean), ("peak", np.max)):
-            value_W = reduce(forecast_NH[row] + error_WH, axis=1)
+            sample_WH = error_WH
+            if not is_pooled:
+                distance_W = np.abs(
+                    reduce(past.forecast_NH[places], axis=1) - reduce(forecast_NH[row])
+                )
+                sample_WH = error_WH[np.argsort(distance_W, kind="stable")[:MEMORY]]
+            value_W = reduce(forecast_NH[row] + sample_WH, axis=1)
             # Of n past values and the next one each is as likely to have any rank: (n + 1) p.
             value_Q = np.quantile(value_W, LEVELS, method="weibull")
             if past.is_learnt and not value_Q[_LOW] <= reduce(forecast_NH[row]) <= value_Q[_HIGH]:
-                mirrored_W = reduce(forecast_NH[row] - error_WH, axis=1)
+                mirrored_W = reduce(forecast_NH[row] - sample_WH, axis=1)
                 both = np.concatenate([value_W, mirrored_W])
                 value_Q = np.quantile(both, LEVELS, method="weibull")
             elif past.is_learnt and name == "mean":

@@ -147,12 +147,14 @@ def choose_bridge(
 def choose_stride(
     step: timedelta, horizon: int, steps: int, series: int, validation: int = 0
 ) -> int:
-    """Return the steps from one origin to the next: enough windows of so many steps, not more.
+    """Return the steps from one origin to the next, so that there are enough windows, not too many.
 
     Below a day origins are at the same times of each day: a horizon apart or a day, or some days
-    where many series of years would make too many windows. Otherwise ``validation``, the length of
-    that split, has several of them; with thousands of series, one.
+    where many series of years would make too many windows. From a day on, ``validation``, the
+    length of that split, has several of them; with thousands of series, one. It is never a multiple
+    of seven, so that windows begin on every day of the week.
     """
+    # For about _ENOUGH_WINDOWS over all series, and for no more than _MOST_WINDOWS.
     wanted, least = (
         max(1, round(steps * series / windows)) for windows in (_ENOUGH_WINDOWS, _MOST_WINDOWS)
     )
@@ -160,7 +162,6 @@ def choose_stride(
         # Targets are within the split and a horizon after the split before it.
         apart = max(1, validation - 2 * horizon)
         wanted = min(max(min(wanted, apart // _VALIDATION_ORIGINS), least), apart)
-        # Windows shall begin on every day of the week.
         return wanted + 1 if wanted % 7 == 0 else wanted
 
     per_day = DAY // step

@@ -293,10 +293,7 @@ def count_minutes(views: Sequence[WindowView], instant: str = "origin_utc") -> I
     return np.array([int(getattr(v, instant).timestamp()) // 60 for v in views], dtype=np.int64)
 
 
-Positions = list[int]
-
-
-def replay_days(views: Sequence[WindowView]) -> Iterator[tuple[Positions, Positions]]:
+def replay_days(views: Sequence[WindowView]) -> Iterator[tuple[list[int], list[int]]]:
     """Yield what becomes known and what is then forecast, in the order of time.
 
     They are positions of views, given in any order, whose targets have ended since the step before,

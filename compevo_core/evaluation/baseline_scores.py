@@ -231,9 +231,9 @@ def score_candidates(
 ) -> BaselineScores:
     """Fit methods and score them on the scopes that they can forecast completely.
 
-    Known errors of validation are added to some methods in rows of their own,
-    ``<name>-recalibrated``, and make the quantiles of all, with the errors of the scored windows as
-    they end; without validation, quantiles come only from scored windows. ``on_fitted`` gets name,
+    Some methods have a second row, ``<name>-recalibrated``, with a bias correction from errors of
+    validation. Quantiles come from these errors and from scored windows that have ended; without
+    validation, only from scored windows. ``on_fitted`` gets name,
     seed and seconds of every fit, ``on_step`` a line before it.
     """
     rows: list[pl.DataFrame] = []

@@ -23,9 +23,7 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.scopes import Scope, SeedForecasts
 
-BOOTSTRAP_SEED = 0
 LEVEL = 0.95
-RESAMPLES = 2000  # draws behind the standard error of a mean
 
 BLOCK_DAYS = 14
 """Longest block of windows that forecast a day: errors of days a week apart are still correlated by
@@ -40,9 +38,6 @@ FEWEST_BLOCKS = 10
 OVERLAPPING_HORIZONS = 4
 """Length of a block, in horizons, if windows overlap: blocks of one horizon still share steps at
 their ends."""
-
-MAX_ENUMERATED = 13
-"""Up to as many differences, some of them tied or 0, every sign of their ranks is counted."""
 
 
 class PairedTest(NamedTuple):
@@ -102,7 +97,8 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
         # scipy has no answer without ranks; equal methods do not differ.
         return PairedTest(p_value=1.0, p_two_sided=1.0, rank_sign=0)
 
-    if len(difference) <= MAX_ENUMERATED and np.isfinite(difference).all():
+    # Of so few, with some of them tied or 0, every sign of their ranks is counted.
+    if len(difference) <= 13 and np.isfinite(difference).all():
         ranks = rankdata(np.abs(difference[difference != 0]))
         if n_ranked < len(difference) or len(set(ranks)) < n_ranked:
             return _enumerate_signs(ranks, difference[difference != 0] > 0)
@@ -185,8 +181,8 @@ def compare_means(
 ) -> tuple[float, float]:
     """Return the mean difference of two errors per window, a minus b, and its standard error.
 
-    It is the spread of means of resampled days. Windows that reach into later days share target
-    steps with the windows of those days: so many days are one piece of evidence.
+    It is the spread of means of 2000 resamples of days. Windows that reach into later days share
+    target steps with the windows of those days: so many days are one piece of evidence.
     """
     difference_N = errors_a_N - errors_b_N
     days = [view.calendar.target_date for view in views]
@@ -198,8 +194,8 @@ def compare_means(
     code_of = {day: code for code, day in enumerate(dict.fromkeys(days))}
     codes = np.array([code_of[day] for day in days])
     sums, counts = np.bincount(codes, weights=difference_N), np.bincount(codes)
-    rng = np.random.default_rng(BOOTSTRAP_SEED)
-    sampled = rng.integers(0, len(sums), size=(RESAMPLES, len(sums)))
+    rng = np.random.default_rng(0)
+    sampled = rng.integers(0, len(sums), size=(2000, len(sums)))
     means = sums[sampled].sum(axis=1) / counts[sampled].sum(axis=1)
     return float(difference_N.mean()), float(means.std() * math.sqrt(shared))
 

@@ -98,8 +98,6 @@ SCORES = (
     "peak_inside_80",
 )
 
-SPANS_DAYS = (7, 28, 365)
-REFERENCES = (PERSISTENCE, PUBLISHED, EQUAL)
 BEST_MEMBER = "best member"
 """The member with the smallest error on the days of the row itself, known only in hindsight."""
 
@@ -359,7 +357,7 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
         both.join(last_days, on=_TIMING)
         .filter(age < timedelta(days=days))
         .with_columns(pl.lit(days).cast(pl.Int64).alias("span_days"))
-        for days in SPANS_DAYS
+        for days in (7, 28, 365)
     )
 
     # By points: a day with half of its values counts half.
@@ -381,7 +379,9 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
         .unique(_GROUP, keep="first", maintain_order=True)
         .with_columns(pl.lit(BEST_MEMBER).alias("reference"))
     )
-    skill = pl.concat([means.filter(pl.col("reference").is_in(REFERENCES)), best])
+    skill = pl.concat(
+        [means.filter(pl.col("reference").is_in([PERSISTENCE, PUBLISHED, EQUAL])), best]
+    )
     return skill.select(list(SKILL_SCHEMA)).sort(*_TIMING, "span_days", "reference", "entity")
 
 

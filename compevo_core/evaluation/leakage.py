@@ -126,10 +126,10 @@ def _find_late(
     frame: pl.DataFrame,
     *key_columns: str,
 ) -> list[Violation]:
-    """Return claims of views without an available row of the same value, once for each name.
+    """Return a violation for each value that no row held before its view was made.
 
-    A claim is a view, the name and the key of a value in it, whose last part is its time, and the
-    value.
+    A claim is a view, the name of a value in it, its key in ``key_columns``, the time last, and the
+    value. Each view and name is reported once.
     """
     # A list for each key: a value can be published again with a correction.
     rows: dict[tuple[Any, ...], list[tuple[float, datetime]]] = {}

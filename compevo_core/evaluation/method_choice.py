@@ -57,15 +57,11 @@ if TYPE_CHECKING:
 AUTO = "auto"
 POPULATION = "compevo"
 
-REFIT_DAYS = 91  # days after which an issued method is fitted again on all that has become known
-
 _WORST = 1.02  # error of the choice over the lowest, at most
 _CLOSE = 1.2  # error of a member of the mixture, over the lowest of one method, at most
 _MOST_WINDOWS = 500  # of validation that candidates are scored on, evenly spaced in time
-
-_MOST_ZERO_SHOT = 100  # of them, where a pretrained model is a candidate: each takes it 0.1 s
-_GROWTH = 4  # a method is fitted again when its data has grown by one part in so many
-
+# Windows of validation up to which a pretrained model is a candidate: it takes 0.1 s for each
+_MOST_ZERO_SHOT = 100
 _FEWEST_TREE_DAYS = 182  # with fewer days trees would not know a season, and are no candidates
 
 
@@ -151,10 +147,10 @@ def configure_method(
     models = {each.removeprefix(PREFIX) for each in names if is_zero_shot(each)}
     if len(models) > 1:
         raise ConfigError(f"a mixture takes one pretrained model, not {', '.join(sorted(models))}")
-    refit_days = REFIT_DAYS
+    refit_days = 91  # after which it is fitted again on all that has become known
     if train is not None and len(train):
         learnt = train[-1].view.end_utc - train[0].view.origin_utc
-        refit_days = max(1, learnt.days // _GROWTH)
+        refit_days = max(1, learnt.days // 4)  # when its data has grown by a quarter
     weights = {"online": True, "rule": "boa", "scope": "series"}
     chosen = [
         {
@@ -190,8 +186,8 @@ def choose_method(
     """Score the candidates on validation and choose the mixture of the good ones, or the best.
 
     Each candidate is fitted on train and forecasts validation day by day. The mixture consists of
-    those with close errors, and weighs them, series by series, by the days that are over. The
-    issued method is fitted again on all that is known.
+    those with close errors, or of the best two, and weighs them, series by series, by the days that
+    are over. The issued method is fitted again on all that is known.
 
     The candidates are ``names``: all of :data:`PRIORS` that can forecast these windows unless
     given, and a pretrained model whose weights are in the local cache. A ``population`` with a
@@ -214,29 +210,7 @@ def choose_method(
     days = [view.calendar.target_date for view in known.views()]
     known = _thin(known)
     fit = add_news(fit or SharedFits(), news)
-    left_out: dict[str, str] = {}
-    candidates = []
-    origins = sorted({view.origin_utc for view in train.views()})
-    apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
-    if not names:
-        possible = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
-        if len(known) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
-            possible.append(f"{PREFIX}{at_hand}")
-        if not any(view.covariates for view in train.views()):
-            # Without weather by day lagged trees err less, and take a tenth of the time.
-            possible = [name for name in possible if name not in (BoostedTrees.name, Blend.name)]
-        names = [
-            name
-            for name in sorted(possible, key=_place)
-            if is_applicable(name, train) and is_applicable(name, known, train)
-        ]
-    for name in names:
-        # The nearest days that it would be fitted on may be too few to be worth it.
-        nearest = _limit_days(name, train)
-        if nearest and nearest * apart < timedelta(days=_FEWEST_TREE_DAYS):
-            left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
-        else:
-            candidates.append(name)
+    candidates, left_out = _list_candidates(train, known, names)
 
     steps = Steps([*map(find_cost, candidates), len(candidates)], on_step)
     fitted = {}
@@ -267,12 +241,7 @@ def choose_method(
                 errors |= {reader: with_news_N} if check.helps else {}
             except DataError as error:  # too short to leave a part of it out
                 left_out[reader] = str(error)
-    ranked = rank_methods(errors, known, scale_N)
-    # Two names of one forecast, as weekly and persistence of days, would count twice.
-    unlike = {errors[score.name].tobytes(): score for score in reversed(ranked)}
-    ranked = tuple(score for score in ranked if score in unlike.values())
-    close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
-    members = sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
+    members = _choose_members(errors, known, scale_N)
     if len(members) > 1:
         # Fits stay as they were on train: fitting all of them again would take most of the time.
         config = configure_method(MIXTURE, members, train=train).with_overrides(
@@ -295,6 +264,52 @@ def choose_method(
         left_out=left_out,
         news=check,
     )
+
+
+def _list_candidates(
+    train: WindowSet, known: WindowSet, names: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the methods to score, and why others are left out.
+
+    Without ``names`` all methods that can forecast these windows are considered.
+    """
+    if not names:
+        possible = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
+        if len(known) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
+            possible.append(f"{PREFIX}{at_hand}")
+        if not any(view.covariates for view in train.views()):
+            # Without weather by day lagged trees err less, and take a tenth of the time.
+            possible = [name for name in possible if name not in (BoostedTrees.name, Blend.name)]
+        names = [
+            name
+            for name in sorted(possible, key=_place)
+            if is_applicable(name, train) and is_applicable(name, known, train)
+        ]
+
+    origins = sorted({view.origin_utc for view in train.views()})
+    apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
+    candidates: list[str] = []
+    left_out: dict[str, str] = {}
+    for name in names:
+        # The nearest days that it would be fitted on may be too few to be worth it.
+        nearest = _limit_days(name, train)
+        if nearest and nearest * apart < timedelta(days=_FEWEST_TREE_DAYS):
+            left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
+        else:
+            candidates.append(name)
+    return candidates, left_out
+
+
+def _choose_members(
+    errors: Mapping[str, FloatArray], known: WindowSet, scale_N: FloatArray
+) -> list[str]:
+    """Return the methods to mix, the simplest first: those close to the best, or the best two."""
+    ranked = rank_methods(errors, known, scale_N)
+    # Of two with equal errors, as weekly and persistence of days, the one ranked first stays.
+    unlike = {errors[score.name].tobytes(): score for score in reversed(ranked)}
+    ranked = tuple(score for score in ranked if score in unlike.values())
+    close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
+    return sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
 
 
 def describe_static(config: RunConfig, train: WindowSet) -> str:
@@ -421,7 +436,7 @@ def _limit_days(name: str, train: WindowSet | None) -> int:
 
 
 def _place(name: str) -> int:
-    # The simplest first; a pretrained model is with the last that is fitted.
+    # The simplest first; pretrained models and readers of news share the place of the last.
     order = [*PRIORS, MIXTURE, POPULATION]
     return order.index(name) if name in order else len(PRIORS) - 1
 

@@ -46,11 +46,8 @@ from compevo_core.training.run_folder import RunFolder
 COMPEVO = "compevo"
 ISSUED = "-issued"
 """Ends the name of a method without agents that keeps learning, as it is issued."""
-PANELS_PER_SCOPE = 4
-
 
 _WINDOWS_PER_BATCH = 10  # forecast at once, so that progress can be shown in between
-_PROGRESS_SECONDS = 5.0  # least time between two lines, each of which Dagster stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +122,7 @@ def _forecast(
     def report(n_done: int) -> None:
         nonlocal logged
         now = time.monotonic()
-        if now - logged >= _PROGRESS_SECONDS or n_done == len(windows):
+        if now - logged >= 5.0 or n_done == len(windows):  # Dagster stores each line
             logged = now
             left = (now - started) / n_done * (len(windows) - n_done)
             log.info(f"{name}: {n_done}/{len(windows)} windows, {format_duration(left)} left")
@@ -172,7 +169,7 @@ def score_population(
     method: str = COMPEVO,
     baseline_forecasts: Sequence[SeedForecasts] = (),
     news: NewsPool | None = None,
-    panels_per_scope: int = PANELS_PER_SCOPE,
+    panels_per_scope: int = 4,
     parts: bool = True,
 ) -> PopulationScores:
     """Score a trained population on every scope, without any update.

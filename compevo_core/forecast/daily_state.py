@@ -298,7 +298,7 @@ class Snapshots:
     def _thin(self, folder: Path) -> None:
         """Keep the last nights, and fewer farther back: one in each doubling of weeks.
 
-        So a revision replays at most twice its reach, and two years have ten states.
+        So a revision replays less than four times its reach, and two years leave at most eleven.
         """
         read = {file: self._read_facts(file) for file in folder.glob(f"[!.]*/{_FACTS_FILE}")}
         states = {file.parent: facts for file, facts in read.items() if facts is not None}

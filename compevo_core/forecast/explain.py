@@ -43,6 +43,7 @@ class ReadArticle:
     title: str
     domain: str
     available_at: datetime
+    change: float | None  # by which it moves the mean forecast; None in an older record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,7 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
                     title=article["title"],
                     domain=article["domain"],
                     available_at=datetime.fromisoformat(article["available_at"]),
+                    change=series.get("article_changes", {}).get(name),
                 )
                 for name, article in articles.items()
             ],
@@ -167,41 +169,50 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewsEffect:
-    """How far one agent moves the mean of a series, and the article that matched its logic best."""
+    """By how much an article moves the mean of a series: the forecast less the one without it."""
 
     entity: str
-    agent: str  # its name
     size: float
     unit: str
     title: str  # untrusted text
+    agents: str  # the names of those that read it
 
     @property
     def amount(self) -> str:
-        """Its size with sign and unit, in three digits."""
-        return f"{self.size:+,.{max(0, choose_decimals([self.size]) - 1)}f} {self.unit}"
+        """Its size with sign and unit."""
+        return format_change(self.size, self.unit)
 
 
-LEAST_EFFECT = 0.01  # of the mean forecast: the day-to-day corrections of agents are smaller
+def format_change(change: float, unit: str) -> str:
+    """Return a change with its sign, in three digits."""
+    return f"{change:+,.{max(0, choose_decimals([change]) - 1)}f} {unit}"
+
+
+LEAST_EFFECT = 0.01  # of the mean forecast: smaller changes are not shown
 MOST_EFFECTS = 6
 
 
 def list_effects(issued: IssuedForecast) -> list[NewsEffect]:
-    """Return the largest effects of agents that read an article, the largest share first."""
+    """Return the largest effects of articles on the mean of a series, the largest share first.
+
+    Without any in records of agents that were sealed before articles were left out one by one.
+    """
     effects = []
-    for entity in issued.entities:
-        parts = explain(issued, entity)
-        scale = abs(float(parts.forecast.mean()))
-        for part in parts.parts:
-            size = float((part.weights * part.correction).mean())
-            if part.articles and abs(size) > LEAST_EFFECT * scale:
-                effect = NewsEffect(
-                    entity=entity,
-                    agent=part.name,
-                    size=size,
-                    unit=issued.unit,
-                    title=part.articles[0].title,
-                )
-                effects.append((abs(size) / scale, effect))
+    for series in issued.facts["series"]:
+        entity = str(series["entity"])
+        scale = abs(float(issued.select_points(entity)[METHOD].mean()))
+        for name, size in series.get("article_changes", {}).items():
+            if abs(size) <= LEAST_EFFECT * scale:
+                continue
+            read_by = [i for i, read in enumerate(series["chosen_news"]) if name in read]
+            effect = NewsEffect(
+                entity=entity,
+                size=size,
+                unit=issued.unit,
+                title=issued.facts["articles"][name]["title"],
+                agents=", ".join(str(issued.facts["members"][i]) for i in read_by),
+            )
+            effects.append((abs(size) / scale, effect))
     effects.sort(key=lambda pair: -pair[0])
     return [effect for _, effect in effects[:MOST_EFFECTS]]
 

@@ -83,8 +83,8 @@ class IssuedForecast:
     # A value for each entity, method, quantile and step, in the columns of ``ISSUED_SCHEMA``; the
     # forecast has quantiles where enough past errors were known
     rows: pl.DataFrame
-    # What it was made of, ready for JSON; everything but ``issued_at`` follows from the model and
-    # from what was known
+    # What it was made of, ready for JSON; everything but ``issued_at``, ``commit`` and what it
+    # supersedes follows from the model and from what was known
     facts: Mapping[str, Any]
 
     @property
@@ -185,13 +185,13 @@ def issue_forecast(
 ) -> IssuedForecast:
     """Forecast views of one origin and cutoff, and record how the values came about.
 
-    The model may have observed known errors, and agents read ``news``. Days begin on the clock of
-    ``market_offset`` from UTC. The facts include ``newest``, the times of the newest inputs, ready
-    for JSON (``data.context``), and ``last_week``, the same steps (H,) of each series last week
-    as then known, NaN where unknown. ``totals`` maps a total to its series, whose forecasts must
-    add up as ``reconciliation`` says; ``data`` has the ``first`` and ``last`` value and until when
-    the model was fitted.
-    DataError if there is no view, a part of a total has none, or they have several origins.
+    Let the model observe known errors first; ``news`` holds the articles that agents read. Days
+    begin on the clock of ``market_offset`` from UTC. The facts include ``newest``, the times of the
+    newest inputs, ready for JSON (``data.context``), and ``last_week``, the same steps (H,) of each
+    series last week as then known, NaN where unknown. ``totals`` maps a total to its series, whose
+    forecasts must add up as ``reconciliation`` says; ``data`` has the times of the ``first`` and
+    ``last`` known value and until when the model was fitted. DataError if there is no view, a part
+    of a total has none, or they have several origins.
     """
     if len({(view.dataset, view.origin_utc, view.information_until) for view in views}) != 1:
         raise DataError(
@@ -200,6 +200,7 @@ def issue_forecast(
 
     prediction, past = forecaster.predict_by_agent(views), None
     news_change_N = measure_news_change(forecaster, views, prediction.aggregate)
+    article_changes = measure_article_changes(forecaster, views, prediction)
     if totals:
         past = forecaster.past_errors
         prediction, past = reconcile(prediction, views, totals, past, reconciliation)
@@ -244,6 +245,7 @@ def issue_forecast(
                 "chosen_news": [list(by_agent[row]) for by_agent in prediction.chosen_news],
                 "levels": prediction.levels[:, row].tolist(),
                 "news_change": None if news_change_N is None else float(news_change_N[row]),
+                "article_changes": article_changes[row],
                 "last_week": _list_known((last_week or {}).get(view.entity, ())),
                 "day_quantiles": {
                     name: _list_known(values_NQ[row])
@@ -285,6 +287,32 @@ def measure_news_change(
     level_N = np.abs(blind_NH).mean(axis=1)
     change_N = (forecast_NH - blind_NH).mean(axis=1)
     return np.asarray(change_N / np.where(level_N, level_N, np.inf))
+
+
+def measure_article_changes(
+    forecaster: "CompEvoForecaster", views: Sequence[WindowView], prediction: Prediction
+) -> list[dict[str, float]]:
+    """Return by how much each article that a view's agents chose moves its mean forecast.
+
+    By name, in the view's unit: the forecast less the one without the article, in place of which
+    agents may choose another.
+    """
+    pairs = [
+        (row, name)
+        for row in range(len(views))
+        for name in sorted(
+            {name for by_window in prediction.chosen_news for name in by_window[row]}
+        )
+    ]
+    without = [
+        replace(view, candidate_ids=tuple(other for other in view.candidate_ids if other != name))
+        for view, name in ((views[row], name) for row, name in pairs)
+    ]
+    changes: list[dict[str, float]] = [{} for _ in views]
+    forecast_PH = forecaster.predict(without) if pairs else ()
+    for (row, name), forecast_H in zip(pairs, forecast_PH, strict=True):
+        changes[row][name] = float((prediction.aggregate[row] - forecast_H).mean())
+    return changes
 
 
 def list_news_changes(issued: IssuedForecast) -> dict[str, float]:

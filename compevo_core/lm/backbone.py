@@ -25,7 +25,6 @@ PACKAGED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 PACKAGED_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 TINY = "tiny-random"  # for tests and dry runs
 RANDOM_CUTOFF = "none (random weights)"
-_RANDOM_SEED = 0  # of the control: the same layers for every run seed
 # Each process loads its rows of the layers, as transformers names them in Llama, Mistral, Qwen2 and
 # Gemma. The head is whole: a grammar picks the rows that it allows, and it may be tied to the
 # embeddings.
@@ -47,17 +46,11 @@ KNOWLEDGE_CUTOFFS = {
 }
 
 
-def load_backbone(
-    config: BackboneConfig,
-    *,
-    cache: Path = DEFAULT_CACHE,
-    device: str = "auto",
-    shard: bool = False,
-) -> Backbone:
+def load_backbone(config: BackboneConfig, *, device: str = "auto", shard: bool = False) -> Backbone:
     """Load and freeze the model that ``config.name_or_path`` names.
 
     With ``shard`` the processes of the process group hold the layers together, each a slice of
-    them; all must call this. Packaged models are converted into the cache. ConfigError if the
+    them; all must call this. Packaged models are converted into a cache. ConfigError if the
     packaged backbone is unknown or not installed, or if layers to share are random or have one
     process only; DataError if the packaged file is not the one this project was tested with.
     """
@@ -79,7 +72,7 @@ def load_backbone(
     if config.name_or_path == TINY:
         model, tokenizer = _build_tiny(dtype)
     else:
-        source = _resolve_source(config.name_or_path, cache)
+        source = _resolve_source(config.name_or_path, DEFAULT_CACHE)
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model = AutoModelForCausalLM.from_pretrained(
             source,
@@ -126,8 +119,8 @@ def load_packaged() -> Backbone:
 def _randomise_layers(model: Any) -> None:  # noqa: ANN401 - a transformers model
     """Draw all weights between the embeddings and the output layer as before pretraining."""
     # transformers draws no weight again that was loaded, so the layers of a fresh model are copied.
-    # It draws from the global generator, whose state is the caller's.
-    with use_seed(_RANDOM_SEED):
+    # It draws from the global generator, whose state is the caller's; the same for every run seed.
+    with use_seed(0):
         fresh = type(model)(model.config)
 
     vocabulary = {

@@ -60,8 +60,7 @@ class HashingEncoder:
             if not counts[row].any():
                 counts[row, -1] = 1.0
 
-        vectors: Vectors = counts / np.linalg.norm(counts, axis=1, keepdims=True)
-        return vectors
+        return np.asarray(counts / np.linalg.norm(counts, axis=1, keepdims=True))
 
 
 class TransformerEncoder:

@@ -29,8 +29,6 @@ from compevo_core.lora.sampling import SampledModel, SamplingSettings, choose_to
 # joins letters with letters and signs with signs.
 _ANCHORS = ("a", ":", "1")
 
-_KEPT_PARTS = 1 << 16  # of sentences, whose places are kept; those of some rounds
-
 
 class TokenGrammar(Protocol):
     """What decides which tokens may come next."""
@@ -76,8 +74,9 @@ class SlotGrammar:
         self._check(slots, tokens, tokenizer)
 
         self._roots = [_build_trie(alternatives) for alternatives in tokens]
-        # Samples share their beginnings, and grow by a token: each part is followed once.
-        self._find_places = lru_cache(maxsize=_KEPT_PARTS)(self._follow)
+        # Samples share their beginnings, and grow by a token: each part of some rounds' sentences
+        # is followed once.
+        self._find_places = lru_cache(maxsize=1 << 16)(self._follow)
         self.max_tokens = sum(max(map(len, alternatives)) for alternatives in tokens) + 1
 
     def allowed(self, ids: tuple[int, ...]) -> Sequence[int]:

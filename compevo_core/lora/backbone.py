@@ -109,7 +109,6 @@ _USES_ONEDNN = (
     and "AuthenticAMD" in read_cpu_facts()
 )
 WIDENS_BFLOAT16 = lacks_bfloat16(read_cpu_facts())
-_TOKENS_PER_BLOCK = 64  # whose vocabulary scores are held in memory at a time
 
 
 def product_type(weight: Tensor) -> torch.dtype:
@@ -245,7 +244,7 @@ class TokenLogp(torch.autograd.Function):
         """Compute log-probabilities and their gradients block by block."""
         logp: list[Tensor] = []
         grad_states: list[Tensor] = []
-        size = _TOKENS_PER_BLOCK
+        size = 64  # tokens whose vocabulary scores are held in memory at a time
         blocks = zip(torch.split(states_ND, size), torch.split(ids_N[:, None], size), strict=True)
         for states, ids in blocks:
             # In place from here on: a block of scores has the width of the vocabulary.

@@ -116,7 +116,8 @@ class Population(nn.Module):
         """Embed tokens, ids (..., T) to (..., T, D).
 
         Soft tokens, a table for each of the A rows, need ids (A, T), and enter the first layer as
-        they are: give them the size of what this method returns. ValueError if an id names no row.
+        they are: scale them like the embeddings that this method returns. ValueError if an id names
+        no row.
         """
         known = self.vocabulary_size + (0 if soft_ASD is None else soft_ASD.shape[1])
         if bool((ids >= known).any()):

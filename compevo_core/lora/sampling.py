@@ -130,7 +130,14 @@ class _Writer:
                 self._step()
             else:
                 self._choose(self._prompt_state_AMD)
-        self._look(begin, end)
+        # Take what was written up to each row's end.
+        written = self._token_TAm[begin:end].permute(1, 2, 0).tolist()  # the only wait
+        for rows, texts in zip(self._computed, written, strict=True):
+            for row, text in zip(rows, texts, strict=True):
+                for token in text:
+                    if row.goes_on:
+                        row.ids.append(token)
+                        row.goes_on = not self._settings.has_ended(row.ids)
 
         # An adapter that ended on the way takes back the numbers that it did not need.
         for adapter, state in states.items():
@@ -164,16 +171,6 @@ class _Writer:
         logits_AmV = self._model.logits(state_AmD)
         self._token_Am.copy_(choose_tokens(logits_AmV, self._settings.temperature, uniform_Am))
         self._token_TAm.index_copy_(0, self._place_1, self._token_Am[None])
-
-    def _look(self, begin: int, end: int) -> None:
-        """Take what was written up to each row's end."""
-        written = self._token_TAm[begin:end].permute(1, 2, 0).tolist()  # the only wait
-        for rows, texts in zip(self._computed, written, strict=True):
-            for row, text in zip(rows, texts, strict=True):
-                for token in text:
-                    if row.goes_on:
-                        row.ids.append(token)
-                        row.goes_on = not self._settings.has_ended(row.ids)
 
     def _leave_out_ended(self) -> None:
         """Go on without most of the rows that have ended.

@@ -442,7 +442,8 @@ def _measure(
 ) -> dict[str, Any]:
     """Return errors, and the share of the planted effect that a forecast holds due to the news.
 
-    What the same model recovers without news is subtracted.
+    ``recovered`` compares with the same model without news, ``slope`` and ``effect_r2`` with the
+    prior.
     """
     test = world.split("test")
     truth_NH, effect_N = test.truth(), world.effects_of(test)

@@ -46,11 +46,9 @@ from compevo_core.runtime.seeding import derive_seed, use_seed
 
 log = logging.getLogger(__name__)
 NEWS2FORECAST = "news2forecast"
-REFLECTIONS = 2
 VALIDATION_WINDOWS = 12
 WORST_DAYS = 3
 MISSED_ARTICLES = 2  # headlines of each of the worst days that the logic left out
-_TITLE_CHARACTERS = 120
 SETTINGS = read_declared("settings")
 
 
@@ -120,7 +118,7 @@ class TriedLogic:
 def write_reflection_prompt(tried: TriedLogic, missed: Sequence[str]) -> str:
     """Return the prompt: task, present logic, its error and the headlines that it missed."""
     # Headlines are data: cleaned, cut and listed, they cannot end the prompt or begin another.
-    headlines = "".join(f"- {prompts.clean_text(title, _TITLE_CHARACTERS)}\n" for title in missed)
+    headlines = "".join(f"- {prompts.clean_text(title, 120)}\n" for title in missed)
     return (
         "A forecaster reads news that a logic selects.\n"
         f"Present logic: {prompts.clean_text(tried.logic, prompts.LOGIC_CHARACTERS)}\n"
@@ -188,7 +186,7 @@ class News2Forecast(FineTuned):
         config: RunConfig,
         backbone: Backbone,
         encoder: Encoder,
-        reflections: int = REFLECTIONS,
+        reflections: int = 2,
     ) -> Self:
         """Fine-tune on train windows, and refine the logic by errors on validation windows.
 

@@ -318,18 +318,15 @@ def build_judges(config: RunConfig, endpoint: EndpointJudge | None) -> list[Judg
 
 
 LUD_SCHEMA = read_columns("lud_of_run")
-REGIMES = ("low", "medium", "high")
 # The paper prints regime averages 0.09, 0.44 and 0.76 but no edges; these are the midpoints.
 REGIME_EDGES = (0.265, 0.60)
 GAIN_SCHEMA = read_columns("lud_gains")
 DEFAULT_PAIRS = 8  # updates of an agent that a judge sees, unless another number is asked for
 Logics = Sequence[Sequence[str]]  # logics by round and agent
 JUDGES, GAINS = "judges", "gains"
-WINDOWS = "validation"  # that gains are measured on; older rows have the reward windows
-CHANGED_UPDATES = "changed"
 LUD_RESULT_SCHEMA = read_columns("lud")
+WINDOWS = "validation"  # that gains are measured on; older rows have the reward windows
 Vectors = Mapping[str, FloatArray]  # embeddings (D,) by text
-JudgePairs = Callable[[list[LogicPair]], Sequence[JudgeVerdict | None]]
 # Returns the rewards (A, 2) of each agent's old and new logic on windows that chose neither, while
 # all agents use the logics of the first argument (``CompEvoForecaster.score_logics``).
 ScoreLogics = Callable[[Sequence[str], Sequence[LogicPair]], FloatArray]
@@ -369,7 +366,7 @@ def logic_update_degree(delta: npt.ArrayLike, rius: npt.ArrayLike) -> FloatArray
 def build_lud_table(
     logics: Sequence[Sequence[str]],
     vectors: Vectors,
-    judge: JudgePairs,
+    judge: Callable[[list[LogicPair]], Sequence[JudgeVerdict | None]],
     *,
     judged_rounds: Collection[int] | None = None,
 ) -> pl.DataFrame:
@@ -445,7 +442,7 @@ def summarize_gains(table: pl.DataFrame, gains: pl.DataFrame) -> dict[str, Any]:
         "n_changed": int(is_changed_N.sum()),
         "pearson_r": r,
         "pearson_p": p,
-        "regimes": list(REGIMES),
+        "regimes": ["low", "medium", "high"],
         "regime_edges": list(REGIME_EDGES),
         "n_by_regime": [int(is_inside.sum()) for is_inside in members],
         "mean_lud_by_regime": [float(lud_N[m].mean()) if m.any() else None for m in members],
@@ -667,7 +664,7 @@ def write_lud_rows(results: Path, summary: Mapping[str, Any], dataset: str) -> P
             "pearson_r": gains["pearson_r"],
             "p_value": gains["pearson_p"],
         }
-        rows.append(of_judge | {"subject": CHANGED_UPDATES} | overall)
+        rows.append(of_judge | {"subject": "changed"} | overall)
 
     path = results / f"lud-{dataset}.csv"
     frame = pl.DataFrame([row | facts for row in rows], schema=LUD_RESULT_SCHEMA)

@@ -202,7 +202,6 @@ class ITransformer(Network):
 SCALES = (1, 2, 4)  # lengths of the memories, in horizons
 MOST_FREQUENCIES = 32  # that a memory is filtered by
 FREQUENCIES = 32  # that attention works on
-_FREQUENCY_SEED = 2022
 
 
 class FiLM(Network):
@@ -478,7 +477,7 @@ class SeasonalNorm(nn.LayerNorm):
 
 def sample_frequencies(steps: int) -> Tensor:
     """Return sorted random frequencies of a series of ``steps``, the same at every call."""
-    generator = torch.Generator().manual_seed(_FREQUENCY_SEED)
+    generator = torch.Generator().manual_seed(2022)
     count = min(FREQUENCIES, steps // 2)
     return torch.randperm(steps // 2, generator=generator)[:count].sort().values
 
@@ -691,7 +690,6 @@ Encode = Callable[[Sequence[WindowView], Scaler], NetworkInputs]
 
 BATCH_SIZE = 32
 LARGEST_GRADIENT = 1.0  # norm to which gradients are cut
-_FORECAST_BATCH = 256
 _LEAST_VARIANCE = 1e-5  # of an input that never changes, in scaled units
 
 
@@ -791,7 +789,7 @@ class NetworkBaseline:
             return stack_rows([])
 
         inputs = self.kind.encode(views, self.scaler)
-        batches = torch.split(torch.arange(len(views)), _FORECAST_BATCH)
+        batches = torch.split(torch.arange(len(views)), 256)
         scaled = [forecast_scaled(self.network, inputs.select(batch)) for batch in batches]
         rows = [row.double().numpy() for batch in scaled for row in batch]
 

@@ -45,7 +45,6 @@ LOGIC_SCHEMA = read_columns("run") | read_columns("logics")
 _COMPONENTS = ("x", "y", "z")
 _PLACE_DECIMALS = 4  # machines agree on these
 MIN_ROUNDS = 32  # in a shorter run, the last half is too short for an interval
-_SAMPLES = 400
 _TAIL = (1 - 0.95) / 2  # of the slopes, beyond either end of an interval
 _BOOTSTRAP_STREAM = 4  # keeps these draws apart from those of training with the same seed
 
@@ -242,7 +241,7 @@ def _resample_slopes(
     count = math.ceil(len(last_H) / length)
 
     slopes = []
-    for _ in range(_SAMPLES):
+    for _ in range(400):
         starts = generator.integers(0, len(last_H) - length + 1, size=count)
         drawn = (starts[:, None] + np.arange(length)).ravel()[: len(last_H)]
         slopes.append(theil_sen_slope(line_H + departure_H[drawn]))

@@ -74,7 +74,6 @@ _WIDTH = 576
 _PLACES = 16
 _KEY_WIDTH = 64
 SENTENCE_TOKENS = 28
-SENTENCE_CHARACTERS = 200
 _PROMPTS_PER_BATCH = 32
 _QUARTERS = ("first", "second", "third", "last")
 _SEASONS = (
@@ -84,7 +83,6 @@ _SEASONS = (
     "between September and November",
 )
 _LEAST_CHANGE = 0.5  # of the input's spread, between its first and last quarter
-_HOLIDAY_CHARACTERS = 60
 _SATURDAY = 5
 
 
@@ -261,7 +259,7 @@ class PatternWriter:
             ids_NT[:, encoded["input_ids"].shape[1] :], skip_special_tokens=True
         )
         lines = [text.strip().split("\n")[0] for text in written]
-        return [clean_text(f"The values {line}", SENTENCE_CHARACTERS) for line in lines]
+        return [clean_text(f"The values {line}", 200) for line in lines]
 
 
 def write_pattern_prompt(view: WindowView) -> str:
@@ -287,7 +285,7 @@ def write_pattern_prompt(view: WindowView) -> str:
 
 def _describe_day(weekday: int, holiday: str) -> str:
     if holiday:
-        return f"a public holiday ({clean_text(holiday, _HOLIDAY_CHARACTERS)})"
+        return f"a public holiday ({clean_text(holiday, 60)})"
     if weekday < _SATURDAY:
         return "a working day"
     return "a Saturday" if weekday == _SATURDAY else "a Sunday"

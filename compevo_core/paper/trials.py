@@ -261,7 +261,8 @@ def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
     numbers = sorted({window.view.fold for window in train} - {-1})
     if not numbers:
         raise DataError(
-            f"{windows.dataset} has no folds; its train split holds {len(train)} window(s)"
+            f"{windows.dataset} has no folds: its train split holds {len(train)} window(s), too "
+            "few for five; give more rows"
         )
 
     pairs = []

@@ -8,6 +8,7 @@ A chart is plain data of numbers and text, which the template escapes.
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -138,7 +139,8 @@ def draw_chart(
     # matplotlib.dates is not annotated.
     locator = AutoDateLocator(tz=UTC, minticks=4, maxticks=8)  # type: ignore[no-untyped-call]
     formatter = ConciseDateFormatter(locator, tz=UTC, zero_formats=_CLOCK, show_offset=False)  # type: ignore[no-untyped-call]
-    places = locator.tick_values(first, last)  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings(action="ignore"):  # where no interval suits, as of two years
+        places = locator.tick_values(first, last)  # type: ignore[no-untyped-call]
     ticks = [num2date(place, tz=UTC).replace(tzinfo=None) for place in places]  # type: ignore[no-untyped-call]
     texts = [f"{tick:%H:%M}" for tick in ticks]
     if not is_clock:

@@ -68,7 +68,6 @@ BANNERS = {
     "them.",
     "live": "Live data: fetched from the publishers.",
 }
-OWN_BANNER = "Data: your own files."
 FORECAST_PAGE, RESEARCH_PAGE = "forecast.html", "research.html"  # files, in one folder
 
 
@@ -84,7 +83,7 @@ def render_forecasts(
     frame = frame_page(mode, generated_at)
     own = [name for day in days if (name := day.issued.facts["dataset"]) not in DATASETS]
     if own and len(own) == len(days):
-        frame |= {"banner": OWN_BANNER, "banner_class": "real", "is_own": True}
+        frame |= {"banner": "Data: your own files.", "banner_class": "real", "is_own": True}
     elif own:
         frame["banner"] = f"{frame['banner']} Your own files: {', '.join(own)}."
     newest_first = sorted(days, key=lambda day: day.issued.origin, reverse=True)

@@ -31,8 +31,6 @@ SUBSET_NAMES = {
     "inference": "inference split",
 }
 MISSING = "n/a"
-# Enough to be unique among the runs of one project, and short enough for a column.
-HASH_CHARACTERS = 10
 
 
 def method_name(method: str) -> str:
@@ -67,8 +65,8 @@ def format_percent(share: float | None) -> str:
 
 
 def shorten_hash(digest: str | None) -> str:
-    """Return the first characters of a hash."""
-    return digest[:HASH_CHARACTERS] if digest else MISSING
+    """Return ten characters of a hash: enough to be unique among runs, and short enough."""
+    return digest[:10] if digest else MISSING
 
 
 def clean_text(text: str, longest: int = 200) -> str:
@@ -138,14 +136,15 @@ class Table:
     def to_text(self, width: int = 80, *, longest: int = 28) -> str:
         """Return lines for a terminal, without columns that are empty throughout.
 
-        Two spaces are between columns, one if the table would be wider than ``width``; a cell has
-        at most ``longest`` letters.
+        Two spaces are between columns, one if the table would be wider than ``width``; names in the
+        first column have at most ``longest`` letters, or as many as the others leave room for.
         """
         shown = [i for i in range(len(self.header)) if any(row[i] for row in self.rows)]
-        lines = [
-            [clean_text(line[i], longest) for i in shown] for line in (self.header, *self.rows)
-        ]
+        lines = [[clean_text(line[i]) for i in shown] for line in (self.header, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        room = max(longest, width - sum(widths[1:]) - 2 * len(widths))
+        lines = [[clean_text(line[0], room), *line[1:]] for line in lines]
+        widths[0] = min(widths[0], room)
         gap = "  " if sum(widths) + 2 * len(widths) <= width else " "
         # Names on the left, numbers on the right.
         aligned = [

@@ -9,7 +9,7 @@ grid. Logics and names are untrusted text, which every output of a table escapes
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -116,25 +116,29 @@ def read_days(
         measured = windows / root.name
         ended = WindowSet.read(measured, since=earliest) if measured.exists() else ()
         truth = {(window.view.entity, window.view.origin_utc): window.y for window in ended}
-        # Of the day before and of all days, only forecasts with the same cutoff.
+        # The forecast of the day before, and scores, only with the same lead time.
         lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
         origin = newest.origin - newest.length
-        folder = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
-        before = read_issued(folder, chain) if is_issued(folder) else None
+        day_before = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
         path = scored / f"{newest.facts['dataset']}.parquet" if scored else None
         rows = pl.DataFrame(schema=SCORED_SCHEMA)
         if path and path.exists():
             rows = pl.read_parquet(path)
-        scores = rows.filter(pl.col("known_to") == name_known_to(newest.facts))
-        day = ForecastDay(issued=newest, before=before, truth=truth, scores=scores)
-        days.append(replace(day, earlier=older, head=chain.head))
+        days.append(
+            ForecastDay(
+                issued=newest,
+                before=read_issued(day_before, chain) if is_issued(day_before) else None,
+                truth=truth,
+                scores=rows.filter(pl.col("known_to") == name_known_to(newest.facts)),
+                earlier=older,
+                head=chain.head,
+            )
+        )
     return days
 
 
 MOST_CHARTS = 12
 """Series of a data set that are charted, the first ones of the record; tables hold all."""
-
-RECENT_DAYS = 28  # days to the last one that was scored whose errors are shown
 
 NAMES = {
     METHOD: "forecast",
@@ -161,18 +165,23 @@ def day_table(issued: IssuedForecast) -> Table:
     days, (level, unit, _) = summarise_day(issued), describe_level(issued)
     sizes = choose_decimals([day.level for day in days])
     peaks = choose_decimals([day.peak for day in days])
+    # Three digits of a series that is far smaller than the largest.
+    size_of = {day.entity: max(sizes, choose_decimals([day.level]) - 1) for day in days}
+    peak_of = {day.entity: max(peaks, choose_decimals([day.peak]) - 1) for day in days}
     (near, near_words), (far, far_words) = name_comparisons(issued)
 
     cells: dict[str, Callable[[DaySummary], str]] = {
         "series": lambda day: day.entity,
-        level: lambda day: f"{day.level:.{sizes}f}",
-        "80 % band": lambda day: format_band(day.level_band, sizes),
-        "peak": lambda day: f"{day.peak:.{peaks}f}",
-        "80 % band ": lambda day: format_band(day.peak_band, peaks),
+        level: lambda day: f"{day.level:.{size_of[day.entity]}f}",
+        "80 % band": lambda day: format_band(day.level_band, size_of[day.entity]),
+        "peak": lambda day: f"{day.peak:.{peak_of[day.entity]}f}",
+        "80 % band ": lambda day: format_band(day.peak_band, peak_of[day.entity]),
         "at": lambda day: format_start(issued, day.peak_at),
         near: lambda day: _show_change(day.change_pct),
         far: lambda day: _show_change(day.week_change_pct),
-        "published": lambda day: "" if day.published is None else f"{day.published:.{sizes}f}",
+        "published": lambda day: (
+            "" if day.published is None else f"{day.published:.{size_of[day.entity]}f}"
+        ),
         "°C": lambda day: format_band(day.temperature, 0),
     }
     shown = {name: cell for name, cell in cells.items() if any(map(cell, days))}
@@ -206,16 +215,11 @@ def name_members(issued: IssuedForecast) -> dict[str, str]:
     return {f"{MEMBER}{i}": str(name) for i, name in enumerate(issued.facts["members"])}
 
 
-def read_mean(values: FloatArray) -> float:
-    """Return the mean of a day."""
-    return float(values.mean())
-
-
-def part_table(parts: Explanation, read: Callable[[FloatArray], float] = read_mean) -> Table | None:
+def part_table(parts: Explanation, read: Callable[[FloatArray], float] = np.mean) -> Table | None:
     """Return a row for each member (weight, base model, correction, bias correction) and the sum.
 
-    ``read`` makes one number of the values of a day, (H,). A published forecast follows, if there
-    is one. None for a single model, which has no parts.
+    ``read`` makes one number of the values of a day, (H,): their mean unless given. A published
+    forecast follows, if there is one. None for a single model, which has no parts.
     """
     if parts.is_single:
         return None
@@ -248,9 +252,7 @@ def part_table(parts: Explanation, read: Callable[[FloatArray], float] = read_me
     )
 
 
-def compare_published(
-    parts: Explanation, read: Callable[[FloatArray], float] = read_mean
-) -> dict[str, str]:
+def compare_published(parts: Explanation, read: Callable[[FloatArray], float]) -> dict[str, str]:
     """Return what was published and how the forecast differs, by name; empty without any."""
     if parts.published is None:
         return {}
@@ -303,11 +305,11 @@ def _score(issued: IssuedForecast, entity: str, truth: FloatArray) -> list[str]:
 
 
 def select_recent(scores: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the last days on which the issued forecasts were scored."""
+    """Return the rows of the 28 days to the last one on which issued forecasts were scored."""
     last = scores.filter(method=METHOD)["day"].max()
     if not isinstance(last, date):
         return scores.clear()
-    return select_standing(scores).filter(pl.col("day") > last - timedelta(days=RECENT_DAYS))
+    return select_standing(scores).filter(pl.col("day") > last - timedelta(days=28))
 
 
 def _weigh(name: str, weight: str = "n_points") -> pl.Expr:

@@ -9,8 +9,6 @@ from compevo_core.runtime.files import hash_text
 if TYPE_CHECKING:
     import torch
 
-_SEED_DIGITS = 15  # hex digits of a hash that torch takes as a seed
-
 
 def derive_seed(seed: int, stream: str, *parts: int | str) -> int:
     """Return the seed of one stream of a run's random numbers.
@@ -19,7 +17,7 @@ def derive_seed(seed: int, stream: str, *parts: int | str) -> int:
     not be enough: numpy takes ``[seed, 1]`` and ``[seed, 1, 0]`` as one seed.
     """
     key = "/".join(map(str, (seed, stream, *parts)))
-    return int(hash_text(key)[:_SEED_DIGITS], 16)
+    return int(hash_text(key)[:15], 16)  # as many digits as torch takes
 
 
 @contextmanager

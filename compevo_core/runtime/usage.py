@@ -24,11 +24,6 @@ OnStep = Callable[[str], None]  # gets a line before each step that takes time
 _CPU_FACTS = Path("/proc/cpuinfo")
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
-# getrusage reports bytes on macOS and kibibytes elsewhere.
-_BYTES_PER_UNIT = 1 if sys.platform == "darwin" else 1024
-
-_CLEAR_REFS = Path("/proc/self/clear_refs")
-
 
 def count_cores() -> int:
     """Return on how many cores this process may run; macOS, which binds none to it, means all."""
@@ -107,7 +102,8 @@ def memory_bytes(device: "torch.device") -> int:
 def reset_peak_memory() -> bool:
     """Reset the high-water mark of this process; False where, as on macOS, it cannot be reset."""
     try:
-        _CLEAR_REFS.write_text("5")  # proc(5): set the peak to what is resident now
+        # proc(5): set the peak to what is resident now.
+        Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return False
     return True
@@ -122,4 +118,5 @@ def peak_memory_gigabytes(*, include_children: bool = False) -> float:
     units = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if include_children:
         units += resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return units * _BYTES_PER_UNIT / 1e9
+    # In bytes on macOS and kibibytes elsewhere.
+    return units * (1 if sys.platform == "darwin" else 1024) / 1e9

@@ -53,7 +53,6 @@ from compevo_core.training.run_folder import RunFolder
 RUN = "run"
 """The folder of the sealed run in a folder of a fit."""
 _FACTS = "table.json"
-_CHECKED = 2_000  # newest values of a series that newer rows are compared with
 _ROWS, _ARTICLES = "rows.parquet", "articles.parquet"
 
 
@@ -179,7 +178,7 @@ class Fitted(Known):
         extended = dataclasses.replace(self, rows=rows)
         newer = keep_values(rows).filter(pl.col(SERIES).is_in(added[SERIES].unique().to_list()))
         for (name,), part in newer.group_by(SERIES, maintain_order=True):
-            newest = part.tail(_CHECKED)
+            newest = part.tail(2_000)
             for fault in describe_new_faults(f"series {name}", newest, step, self.end):
                 warnings.warn(fault, stacklevel=4)
         # Most newer rows repeat none, or few, of a long history.
@@ -203,7 +202,7 @@ class Fitted(Known):
             every = f" and every {name_step(apart)}" if apart < DAY else ""
             raise DataError(
                 f"the rows end {clock} after midnight UTC, and forecasts that begin {fitted} after "
-                f"it{every} were fitted: leave the last rows out, or fit again"
+                f"it{every} were fitted: fit again, or leave the last rows out"
             )
         return extended
 

@@ -92,9 +92,9 @@ if TYPE_CHECKING:
 
     from compevo_core.forecast.forecaster import CompEvoForecaster
     from compevo_core.forecast.prediction import Prediction
+    from compevo_core.training.ensemble import Ensemble
 
 _BANDS = ((0.1, 0.9, 0.3), (0.025, 0.975, 0.15))  # quantiles and opacity of a plot's bands
-_SHOWN_HORIZONS = 4  # of the past, in a plot
 
 
 @dataclasses.dataclass(repr=False, eq=False)
@@ -244,6 +244,8 @@ class Forecaster:
             added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first"))
             rows = join_rows(rows, added.drop("first"))
 
+        if own := {*(self.totals or ())} & {*rows[SERIES]}:
+            raise DataError(f"the total {min(own)!r} is a series of its own; rename it")
         if self.totals:
             rows, form = add_totals(rows, self.totals), dataclasses.replace(form, label="str")
         return Known(rows=rows, form=form, articles=self._read_news(df, news, form.clock))
@@ -307,17 +309,19 @@ class Forecaster:
             warnings.warn(unread, stacklevel=3)
 
         on_step(f"fitting {facts['method']} on all {len(windows):,} windows")
-        made: dict[str, Any] = {"folder": make_folder(self)}
+        folder = make_folder(self)
+        files: Mapping[str, bytes] = {}
+        model: Ensemble | None = None
         if config.has_agents:
-            folder = made["folder"]
             train(config, train_windows, val_windows, news, folder / RUN, fit=fit, facts=facts)
-            made["files"] = read_files(folder / RUN, folder)
+            files = read_files(folder / RUN, folder)
         else:
-            fit = add_news(fit, news)
-            model = made["model"] = fit_ensemble(config, train_windows, val_windows, fit).model
+            model = fit_ensemble(config, train_windows, val_windows, add_news(fit, news)).model
             model.priors.fit_baseline = fit_baseline  # what was tried is not kept
         self._fit = Fitted(
-            **made,
+            folder=folder,
+            model=model,
+            files=files,
             rows=known.rows,
             form=known.form,
             spec=spec,
@@ -360,6 +364,8 @@ class Forecaster:
         """The name of the method; an estimator becomes one by its printed form."""
         if isinstance(self.method, str):
             return self.method
+        if isinstance(self.method, type):
+            raise ConfigError(f"method is the class {self.method.__name__}: give an object of it")
         if not (hasattr(self.method, "fit") and hasattr(self.method, "predict")):
             raise ConfigError(
                 f"method = {self.method!r}: give one name or estimator; backtest(methods=[...]) "
@@ -450,10 +456,8 @@ class Forecaster:
         """
         fit = self._fitted
         rows = read_held_out(fit.experience, fit.scaler, fit.spec.step)
-        cutoffs = fit.form.clock.read(rows["cutoff"].to_list(), "cutoff")
-        values = {fit.form.value: rows[VALUE], "mean": rows["mean"]}
-        names, starts = rows[SERIES].to_list(), rows[START].to_list()
-        return fit.form.write(names, starts, cutoff=cutoffs, **values)
+        names, starts, cutoffs = (rows[name].to_list() for name in (SERIES, START, "cutoff"))
+        return fit.form.write_scored(names, starts, cutoffs, rows[VALUE], {"mean": rows["mean"]})
 
     def update(self, df: Frame, *, future: Frame = None, news: Frame = None) -> Self:
         """Add newer rows to what is known, without a fit; arguments as in :meth:`predict`.
@@ -546,13 +550,7 @@ class Forecaster:
         names, starts = _list_steps(scored.views(), spec.horizon_steps)
         cutoffs = [view.origin_utc for view in scored.views() for _ in range(spec.horizon_steps)]
         truth = pl.Series(scored.truth().ravel()).fill_nan(None)
-        return self._name_series(form, level).write(
-            names,
-            starts,
-            cutoff=form.clock.read(cutoffs, "cutoff"),
-            **{form.value: truth},
-            **columns,
-        )
+        return self._name_series(form, level).write_scored(names, starts, cutoffs, truth, columns)
 
     def _take(self, df: Frame, future: Frame, news: Frame) -> Known:
         """Return what a table says, or the fitted one and more news."""
@@ -640,7 +638,7 @@ class Forecaster:
             raise DataError(f"no series {name!r}; there are {', '.join(names)}")
         row = names.index(name)
         _, starts = _list_steps([views[row]], fit.spec.horizon_steps)
-        begin = shift(fit.end, -_SHOWN_HORIZONS * fit.spec.horizon_steps, fit.spec.step)
+        begin = shift(fit.end, -4 * fit.spec.horizon_steps, fit.spec.step)  # four horizons before
         shown = fit.rows.filter(pl.col(SERIES) == name, pl.col(START) >= begin)
         axes = figure.add_subplot()
         axes.plot(fit.form.clock.read_local(shown[START].to_list()), shown[VALUE], color="#666666")
@@ -812,9 +810,7 @@ def _tabulate(
     return {name: pl.Series(of[:, :steps].ravel()).fill_nan(None) for name, of in columns.items()}
 
 
-def _list_steps(
-    views: "list[WindowView] | tuple[WindowView, ...]", steps: int
-) -> tuple[list[str], list[datetime]]:
+def _list_steps(views: Sequence[WindowView], steps: int) -> tuple[list[str], list[datetime]]:
     """Return series and start of every step of some views, view by view."""
     names = [view.entity for view in views for _ in range(steps)]
     starts = [shift(view.origin_utc, i, view.step) for view in views for i in range(steps)]

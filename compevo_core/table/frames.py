@@ -5,11 +5,12 @@ What does not: stamps (``table.stamps``), fitting (``table.forecaster``), files 
 """
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from statistics import median
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -63,6 +64,16 @@ _MOST = 1e100  # that a value may be, of either sign
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
 
 
+class _Division(NamedTuple):
+    """How a table is divided into windows."""
+
+    lookback: int
+    last: datetime  # where validation ends
+    stride: int
+    begin: datetime  # where validation begins
+    has_room: bool  # for a window of train
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableForm:
     """How a user's table was formed, so that forecasts come in the same form."""
@@ -72,6 +83,7 @@ class TableForm:
     value: str
     series: str  # empty where the table is one series
     clock: Clock  # of its stamps
+    unit: Literal["ns", "us", "ms"] = "us"  # of a polars table's stamps
     label: str  # type of the names of series: int, float or str
     ahead: tuple[str, ...] = ()  # columns known ahead
     past: tuple[str, ...] = ()  # columns known when their step is over
@@ -98,7 +110,23 @@ class TableForm:
             head[self.series] = list(map(_LABELS[self.label], names))
         frame = pl.DataFrame({**head, self.time: self.clock.read(starts, self.time), **columns})
         frame = frame.filter(self.is_open(starts))
+        if self.kind == "polars":  # which joins no stamps of another unit
+            frame = frame.with_columns(pl.selectors.datetime().dt.cast_time_unit(self.unit))
         return frame.to_pandas() if self.kind == "pandas" else frame
+
+    def write_scored(
+        self,
+        names: Sequence[str],
+        starts: Sequence[datetime],
+        cutoffs: Sequence[datetime],
+        truth: pl.Series,
+        columns: Mapping[str, pl.Series],
+    ) -> Frame:
+        """Return forecasts after some cutoffs with their true values; as :meth:`write`."""
+        if self.value in ("cutoff", *columns):
+            raise DataError(f"{self.value!r} is the name of a result, too: rename the column")
+        cutoff = self.clock.read(cutoffs, "cutoff")
+        return self.write(names, starts, **{"cutoff": cutoff, self.value: truth, **columns})
 
 
 def read_table(
@@ -110,29 +138,28 @@ def read_table(
 
     Columns have the names given. A table of two columns, or a pandas Series with stamps, may name
     them as it likes. Without a name of values, the table is one of columns known ahead. ``clock``
-    comes from an earlier table, or is a step; both are found where it is None. DataError if no
-    table, a column is missing or has another type, or a stamp comes twice, of columns known ahead
-    at one time.
+    comes from an earlier table, or is a step; both are found where it is None. DataError if the
+    argument is no table, a column is missing or of another type, or a series has two different rows
+    of one stamp (without values: of one stamp and ``known_at``).
     """
-    series, time, value = columns.series, columns.time, columns.value
-    ahead, past, known_at = columns.ahead, columns.past, columns.known_at
-    static = columns.static
+    series, time, value, known_at = columns.series, columns.time, columns.value, columns.known_at
+    lists = {"ahead": columns.ahead, "past": columns.past, "static": columns.static}
     kind, frame = to_polars(table, time)
     names = frame.columns
-    for argument, given in (("ahead", ahead), ("past", past), ("static", static)):
+    for argument, given in lists.items():
         if isinstance(given, str):
             raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
     if value and len(names) == 2 and series not in names and not {time, value} <= set(names):
         # The column of stamps comes first.
         is_stamp = {name: name == time or frame.schema[name].is_temporal() for name in names}
         time, value = sorted(names, key=lambda name: not is_stamp[name])
-    wanted = [(time, "time"), (value, "value"), (known_at, "known_at")]
-    wanted += [(name, "ahead") for name in ahead] + [(name, "past") for name in past]
     if isinstance(columns, TableForm):  # series that were known need no description again
-        static, words = tuple(name for name in static if name in names), columns.words
+        lists["static"] = [name for name in columns.static if name in names]
+        words = columns.words
     else:
-        wanted += [(name, "static") for name in static]
-        words = find_words(frame, [*ahead, *past, *static])
+        words = find_words(frame, [name for given in lists.values() for name in given])
+    wanted = [(time, "time"), (value, "value"), (known_at, "known_at")]
+    wanted += [(name, argument) for argument, given in lists.items() for name in given]
     for name, argument in wanted:
         if name and name not in names:
             wide = ", or unpivot columns that are series, by pandas' melt" if name == value else ""
@@ -141,15 +168,8 @@ def read_table(
                 f"Forecaster({argument}=...){wide}"
             )
     has_series = series in names
-    if not frame.height:
-        raise DataError("the table has no rows")
+    _require_filled(frame, [series if has_series else "", time, known_at])
 
-    for name in filter(None, (series if has_series else "", time, known_at)):
-        is_empty = pl.col(name).is_null()
-        if frame[name].dtype == pl.String:
-            is_empty |= pl.col(name).str.strip_chars() == ""
-        if count := frame.select(is_empty.sum()).item():
-            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
     stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
     rows = pl.DataFrame(
@@ -160,14 +180,70 @@ def read_table(
             **{
                 COLUMN + name: frame[name].cast(pl.String)
                 if name in words
-                else _read_numbers(frame, name, "ahead")
-                for name in (*ahead, *past, *static)
+                else _read_numbers(frame, name, argument)
+                for argument, given in lists.items()
+                for name in given
             },
         },
         schema_overrides={VALUE: pl.Float64},
     )
-    for name, kind_of_column in rows.schema.items():
-        if kind_of_column != pl.Float64:
+    rows = _drop_codes(rows, value)
+    if known_at:
+        known, _, are_days = read_stamps(frame[known_at])
+        # A date without a time is known when its day is over.
+        rows = rows.with_columns((known + DAY if are_days else known).alias(KNOWN_AT))
+    # A table without values may hold a stamp several times, each known at another time.
+    key = [SERIES, START, *([KNOWN_AT] if known_at and not value else [])]
+    rows = _join_duplicates(rows, key, columns.time, has_series=has_series, zone=zone)
+    rows = rows.sort(SERIES, START)
+    if not isinstance(clock, Clock):
+        stamps_of_series = rows.select(series=SERIES, start=START)
+        clock = Clock.find(stamps_of_series, clock, zone=zone, is_date=is_date)
+    elif clock.step < DAY and bool(clock.zone) != bool(zone):
+        raise DataError(
+            f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
+            f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
+            + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
+        )
+    rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
+    if known_at:
+        rows = rows.with_columns(clock.locate(rows[KNOWN_AT]).alias(KNOWN_AT))
+    named = frame[series].dtype if has_series else pl.String()
+    stamped = frame.schema[time]
+    form = TableForm(
+        kind=kind,
+        time=time,
+        value=value,
+        series=series if has_series else "",
+        clock=clock,
+        unit=stamped.time_unit if isinstance(stamped, pl.Datetime) else "us",
+        label="int" if named.is_integer() else "float" if named.is_float() else "str",
+        ahead=tuple(columns.ahead),
+        past=tuple(columns.past),
+        static=tuple(columns.static),
+        words=words,
+        known_at=known_at,
+        closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
+    )
+    return rows, form
+
+
+def _require_filled(frame: pl.DataFrame, names: Sequence[str]) -> None:
+    """Raise DataError where a table has no rows, or a column that is named an empty cell."""
+    if not frame.height:
+        raise DataError("the table has no rows")
+    for name in filter(None, names):
+        is_empty = pl.col(name).is_null()
+        if frame[name].dtype == pl.String:
+            is_empty |= pl.col(name).str.strip_chars() == ""
+        if count := frame.select(is_empty.sum()).item():
+            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
+
+
+def _drop_codes(rows: pl.DataFrame, value: str) -> pl.DataFrame:
+    """Return rows without the numbers that stand for a missing value, and warn of each column."""
+    for name, kind in rows.schema.items():
+        if kind != pl.Float64:
             continue
         is_code_here = rows.select(is_code(name, SERIES)).to_series()
         if count := int(is_code_here.sum()):
@@ -175,45 +251,10 @@ def read_table(
             warnings.warn(
                 f"column {(value if name == VALUE else name.removeprefix(COLUMN))!r}: {count:,} "
                 f"value(s) are read as missing: {', '.join(f'{code:.10g}' for code in codes)}",
-                stacklevel=3,
+                stacklevel=4,
             )
             rows = rows.with_columns(pl.when(~is_code_here).then(pl.col(name)).alias(name))
-    if known_at:
-        known, _, are_days = read_stamps(frame[known_at])
-        # A date without a time is known when its day is over.
-        rows = rows.with_columns((known + DAY if are_days else known).alias(KNOWN_AT))
-    key = [SERIES, START, *([KNOWN_AT] if known_at and not value else [])]
-    rows = _join_duplicates(rows, key, columns.time, has_series=has_series, zone=zone)
-    rows = rows.sort(SERIES, START)
-    if not isinstance(clock, Clock):
-        stamps_of_series = rows.select(series=SERIES, start=START)
-        clock = Clock.find(stamps_of_series, clock, zone=zone, is_date=is_date)
-    else:
-        if clock.step < DAY and bool(clock.zone) != bool(zone):
-            raise DataError(
-                f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
-                f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
-                + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
-            )
-    rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
-    if known_at:
-        rows = rows.with_columns(clock.locate(rows[KNOWN_AT]).alias(KNOWN_AT))
-    named = frame[series].dtype if has_series else pl.String()
-    form = TableForm(
-        kind=kind,
-        time=time,
-        value=value,
-        series=series if has_series else "",
-        clock=clock,
-        label="int" if named.is_integer() else "float" if named.is_float() else "str",
-        ahead=tuple(ahead),
-        past=tuple(past),
-        static=tuple(columns.static),
-        words=words,
-        known_at=known_at,
-        closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
-    )
-    return rows, form
+    return rows
 
 
 def _join_duplicates(
@@ -396,7 +437,7 @@ def find_ends(
     """
     known = rows.filter(pl.col(VALUE).is_not_null()).group_by(SERIES).agg(pl.col(START).max())
     if not known.height:
-        raise DataError("no row has a value")
+        raise DataError("no row has a value; name the column that has them")
     return {
         str(name): skip_closed(shift(last, 1, step), step, zone, closed)
         for name, last in sorted(known.iter_rows())
@@ -435,26 +476,35 @@ def plan_windows(
     whole, n_series = count_steps(first, max(ends.values()), step), rows[SERIES].n_unique()
     usual = min(choose_horizon(step), max(1, whole // 8))
 
+    def divide(ahead: int, end: datetime, halvings: int = 0) -> _Division:
+        steps = count_steps(first, end, step)
+        longest = max(FEWEST_INPUTS, (steps // 3) >> halvings)
+        back = lookback or min(choose_lookback(step, ahead), longest)
+        # Days are counted by a clock on which the table ends at midnight.
+        last = end.replace(hour=0, minute=0, second=0, microsecond=0) if step < DAY else end
+        stride, begin = _divide(last, step, steps, back, ahead, n_series)
+        n_train = count_steps(first, begin + (end - last), step)
+        return _Division(back, last, stride, begin, n_train >= back + ahead + max(ahead, stride))
+
     # Halved until train has room, as a short table on a fine grid needs: spans are whole days.
     for halvings in range(_MOST_HALVINGS):
         ahead = horizon or max(1, usual >> halvings)
         end = min(select_going_on(ends, ahead, step).values())
-        steps = count_steps(first, end, step)
-        longest = max(FEWEST_INPUTS, (steps // 3) >> halvings)
-        back = lookback or min(choose_lookback(step, ahead), longest)
-
-        # Days are counted by a clock on which the table ends at midnight.
-        last = end.replace(hour=0, minute=0, second=0, microsecond=0) if step < DAY else end
-        stride, begin = _divide(last, step, steps, back, ahead, n_series)
-        needed = back + ahead + max(ahead, stride)
-        if count_steps(first, begin + (end - last), step) >= needed:
+        division = divide(ahead, end, halvings)
+        if division.has_room:
             break
     else:
-        needed += _LEAST_HORIZONS * ahead + (DAY // step if step < DAY else ahead)
-        raise DataError(
-            f"{whole:,} steps of {name_step(step)} are too few for a look-back of {back} and a "
-            f"horizon of {ahead}: give {needed:,} or more, or a shorter lookback or horizon"
+        later = (shift(end, more, step) for more in itertools.count(1))
+        enough = next(
+            count_steps(first, e, step) for e in later if divide(ahead, e, halvings).has_room
         )
+        shorter = next((h for h in range(ahead - 1, 0, -1) if divide(h, end).has_room), 0)
+        raise DataError(
+            f"{whole:,} steps of {name_step(step)} are too few for a look-back of "
+            f"{division.lookback} and a horizon of {ahead}: give {enough:,} or more"
+            + (f", or a horizon of {shorter}" if shorter else "")
+        )
+    back, last, stride, begin, _ = division
 
     low, high = bounds
     lowest = rows[VALUE].min()

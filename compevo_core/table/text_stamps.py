@@ -193,7 +193,13 @@ def read_stamps(
     of the part before it. ``by`` names the series, where the rows of several are in one table;
     ``repeated_hour`` says which hour a stamp is in that comes once where it could come twice.
     """
-    parts = _parse_cells(column, (time_format,) if time_format else ISO)
+    try:
+        parts = _parse_cells(column, (time_format,) if time_format else ISO)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            f"{column.file}: {time_format!r} reads no stamps of {column.name!r} ({error}): correct "
+            "time_format, or leave it out"
+        ) from error
     parts.raise_if(
         pl.col(LOCAL).is_null(),
         f"is not a stamp as {time_format or 'ISO 8601, such as 2024-03-31 02:30'}",
@@ -283,7 +289,7 @@ def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
         spelled = cells.with_columns(_text=spell(column))
         read = spelled.with_columns(_local=parse_walls(local, formats))
 
-    offset = pl.when(_has_time(text)).then(text.str.extract(_OFFSET, 1))
+    offset = pl.when(has_time(text)).then(text.str.extract(_OFFSET, 1))
     read = read.select(column.name, LOCAL, _offset=offset)
     table = column.table.join(
         read, on=column.name, how="left", nulls_equal=True, maintain_order="left"
@@ -406,10 +412,11 @@ def _count_distances(walls: pl.Series) -> int:
 def strip_offset(text: pl.Expr) -> pl.Expr:
     """Return stamps without their offset from UTC."""
     # The end of 05-03-2024 looks like an offset: only a stamp with a time has one.
-    return pl.when(_has_time(text)).then(text.str.replace(_OFFSET, "")).otherwise(text)
+    return pl.when(has_time(text)).then(text.str.replace(_OFFSET, "")).otherwise(text)
 
 
-def _has_time(text: pl.Expr) -> pl.Expr:
+def has_time(text: pl.Expr) -> pl.Expr:
+    """Return whether stamps have a time of the day."""
     return text.str.contains(r"\d:\d|\d{12}")
 
 

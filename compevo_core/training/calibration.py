@@ -110,7 +110,9 @@ class CalibrationReport:
     windows: int
     prior_mae: float  # of the base that validated best, uncorrected
     raw_mae: float  # of the population before calibration
-    calibrated_mae: float  # of the population as sealed; never above ``prior_mae``
+    # Of the ensemble as sealed; above ``prior_mae`` only for an online mixture of numeric methods,
+    # which has no fallback
+    calibrated_mae: float
     blend: tuple[float, ...]  # (A,) means over steps; 0 for an agent that has learnt nothing
     guard: Fallback
     """What forecasts: the selection's weights (none), equal weights (equal), the agent with the
@@ -141,15 +143,15 @@ def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> Calib
     calibration.override_A.fill(0.0)
     blended_ABH = forecasts.blend(blend_AH)
     backtest = backtest_validation(model, forecasts, blend_AH, val_examples, weights_BA)
-    sealed = aggregate_error(blended_ABH, weights_BA, forecasts.truth_BH)
+    ensemble_mae = aggregate_error(blended_ABH, weights_BA, forecasts.truth_BH)
     if config.selection.online:  # such weights are judged by the backtest
-        sealed = float(mean_errors(backtest.mixture_NH, backtest.truth_NH))
+        ensemble_mae = float(mean_errors(backtest.mixture_NH, backtest.truth_NH))
 
     # The best method in hindsight is seldom the best later, so methods stay mixed.
     guard: Fallback = "none"
     if config.has_agents or not config.selection.online:
-        guard, calibration.override_A[:], sealed = _choose_fallback(
-            forecasts, blended_ABH, sealed, is_joint=is_joint
+        guard, calibration.override_A[:], ensemble_mae = _choose_fallback(
+            forecasts, blended_ABH, ensemble_mae, is_joint=is_joint
         )
     # If no weighting is as good as the best base model, the latter is sealed without corrections.
     if guard == "prior":
@@ -164,33 +166,35 @@ def calibrate(model: Ensemble, val_examples: Sequence[ForecastExample]) -> Calib
         windows=len(val_examples),
         prior_mae=float(prior_A.min()),
         raw_mae=aggregate_error(forecasts.values_ABH, weights_BA, forecasts.truth_BH),
-        calibrated_mae=sealed,
+        calibrated_mae=ensemble_mae,
         blend=tuple(blend_AH.mean(1).tolist()),
         guard=guard,
     )
 
 
 def _choose_fallback(
-    forecasts: AgentForecasts, sealed_ABH: FloatArray, learnt: float, *, is_joint: bool
+    forecasts: AgentForecasts, blended_ABH: FloatArray, learnt_mae: float, *, is_joint: bool
 ) -> tuple[Fallback, FloatArray, float]:
     """Return the first weighting that no base model beats, its override (A,), and its error.
 
-    ``learnt`` is the error under the learnt weights, the only ones for jointly fitted parts.
+    ``learnt_mae`` is the error under the learnt weights, the only ones for jointly fitted parts.
     """
-    agents = len(sealed_ABH)
+    agents = len(blended_ABH)
     truth_BH = forecasts.truth_BH
-    base_A, error_A = mean_errors(forecasts.base_ABH, truth_BH), mean_errors(sealed_ABH, truth_BH)
-    prior = float(base_A.min())
-    if learnt <= prior:
-        return "none", np.zeros(agents), learnt
+    base_A, error_A = mean_errors(forecasts.base_ABH, truth_BH), mean_errors(blended_ABH, truth_BH)
+    best_base_mae = float(base_A.min())
+    if learnt_mae <= best_base_mae:
+        return "none", np.zeros(agents), learnt_mae
 
     equal_A = np.full(agents, 1.0 / agents)
-    equal = aggregate_error(sealed_ABH, np.broadcast_to(equal_A, (len(truth_BH), agents)), truth_BH)
-    if equal <= prior and not is_joint:
-        return "equal", equal_A, equal
-    if error_A.min() <= prior and not is_joint:
+    equal_mae = aggregate_error(
+        blended_ABH, np.broadcast_to(equal_A, (len(truth_BH), agents)), truth_BH
+    )
+    if equal_mae <= best_base_mae and not is_joint:
+        return "equal", equal_A, equal_mae
+    if error_A.min() <= best_base_mae and not is_joint:
         return "best", np.eye(agents)[error_A.argmin()], float(error_A.min())
-    return "prior", np.eye(agents)[base_A.argmin()], prior
+    return "prior", np.eye(agents)[base_A.argmin()], best_base_mae
 
 
 def backtest_validation(
@@ -233,9 +237,9 @@ def fit_blend(
 ) -> FloatArray:
     """Return the shrinkage factors (A, H), zero for an agent whose correction does not help.
 
-    An agent keeps its factors only if it beats the base on the windows of the fit, and on both
-    halves of validation (windows ``first`` and ``second``, if neither is empty), each under the
-    factors of the other half.
+    An agent keeps its factors only if it beats the base on the windows of the fit, and on the two
+    halves of validation taken together (windows ``first`` and ``second``, if neither is empty),
+    each forecast with the factors that were fitted on the other half.
     """
     blend_AH = _least_squares(forecasts)
     truth_BH = forecasts.truth_BH

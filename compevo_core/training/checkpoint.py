@@ -63,8 +63,6 @@ _LATER_SETTINGS = {
 }
 """Settings that have an effect only in the evolution stage, by section."""
 
-_KEY_CHARACTERS = 16  # of a stage's hash
-
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
@@ -281,7 +279,7 @@ def hash_stage(config: RunConfig, identity: Mapping[str, str]) -> str:
         settings[section] = {k: v for k, v in settings[section].items() if k not in names}
 
     data = {name: value for name, value in identity.items() if name != "config_hash"}
-    return hash_text(repr((sorted(data.items()), settings)))[:_KEY_CHARACTERS]
+    return hash_text(repr((sorted(data.items()), settings)))[:16]
 
 
 def keep_stage(run: RunFolder, stage: RunFolder) -> None:

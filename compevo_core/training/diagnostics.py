@@ -24,8 +24,6 @@ from compevo_core.runtime.seeding import derive_seed
 
 MIN_FIT_POINTS = 8  # rounds; a line through fewer says little about an exponent
 
-_WEIGHT_SUM_TOLERANCE = 1e-4  # the weights come from a float32 softmax
-_BURN_IN = 0.1  # share of the rounds left out at the start of a fit
 _CONFIDENCE = 0.95  # share of the bootstrap paths that an interval covers
 
 
@@ -116,7 +114,8 @@ def weight_entropy(weights: npt.ArrayLike) -> float:
     """
     weight_A = as_finite_array("weights", weights, 1)
     total = float(weight_A.sum())
-    if (weight_A < 0).any() or not math.isclose(total, 1.0, abs_tol=_WEIGHT_SUM_TOLERANCE):
+    # The weights come from a float32 softmax.
+    if (weight_A < 0).any() or not math.isclose(total, 1.0, abs_tol=1e-4):
         raise DataError(
             f"weights must be >= 0 and sum to 1, got sum {total:.6f}: pass the softmax output"
         )
@@ -207,8 +206,8 @@ def fit_growth_exponent(
     """
     regret_T = as_finite_array("regret", regret, 1)
     rounds_T = np.arange(1, len(regret_T) + 1, dtype=np.float64)
-    # The first rounds, warm-up included, do not show the growth.
-    is_late_T = rounds_T > math.floor(_BURN_IN * len(regret_T))
+    # The first tenth of the rounds, warm-up included, does not show the growth.
+    is_late_T = rounds_T > math.floor(0.1 * len(regret_T))
 
     n_used = int((is_late_T & (regret_T > 0)).sum())
     counts: dict[str, Any] = {"n_used": n_used, "n_left_out": len(regret_T) - n_used}

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from compevo_core.agents.retrieval import NewsRetriever
     from compevo_core.agents.strategy import ReadingExecutor
 
-CONFIG_FILE = "config.json"
 _SCALER_FILE, EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
 _INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
 _HEAD_FILE = "head.safetensors"
@@ -100,7 +99,7 @@ class Ensemble:
 
     def save_shared(self, folder: Path) -> None:
         """Write what every ensemble has."""
-        write_json(folder / CONFIG_FILE, self.config.to_dict())
+        write_json(folder / "config.json", self.config.to_dict())
         self.priors.save(folder)
         self.experience.save(folder / EXPERIENCE_FILE)
 

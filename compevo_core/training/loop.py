@@ -61,8 +61,6 @@ from compevo_core.training.schedule import (
 )
 from compevo_core.training.training_data import Outcome, RunSetup, TrainingData
 
-_READOUT_EXAMPLES = 32  # enough for a mean over states that are almost equal
-
 _TEXTS = ("empty_logics", "unread_answers", "equal_groups", "answers")
 _UPDATES = ("grad_norm", "kl", "gradient_conflict", "gradient_margin", "clip_fraction")
 _LOSSES = ("loss", "loss_pred", "loss_tokens", "loss_pg", "loss_div", "loss_prune")
@@ -288,7 +286,8 @@ class PopulationLoop(TrainingLoop):
     def start_agents(self, logics: Sequence[str]) -> Tensor:
         """Fix the statistics of the head's read-out; return the states of the logics, (A, D)."""
         examples = self.data.train_examples
-        spaced = [examples[i] for i in evenly_spaced(len(examples), _READOUT_EXAMPLES)]
+        # Enough for a mean over states that are almost equal.
+        spaced = [examples[i] for i in evenly_spaced(len(examples), 32)]
         self.executor.centre_readout(self.shards.local(logics), spaced)
         writer = self.round_trainer.writer
         return super().start_agents(logics) if writer is None else writer.encode_logics(logics)

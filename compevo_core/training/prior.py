@@ -40,8 +40,6 @@ _FOLDER = "prior"
 _LEVELS_FILE = "levels.safetensors"
 _KNOWN_FOLDER = "known"
 _FITTED_FILE = "fitted.json"
-_NO_PRIOR = "none"
-_ZERO_SHOT = "zero-shot"
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -68,7 +66,7 @@ def mix_priors(config: RunConfig) -> tuple[tuple[PriorKey, ...], FloatArray]:
         # The parts of a blend are separate base models, as their disagreement is evidence.
         weights = BLEND_WEIGHTS if key.name == "blend" else {key.name: 1.0}
         parts = {PriorKey(part, key.calibration_days): weights[part] for part in weights}
-        shares.append({} if key.name == _NO_PRIOR else parts)
+        shares.append({} if key.name == "none" else parts)
     keys = tuple(sorted({key for share in shares for key in share}))
 
     mix_AP = np.array([[share.get(key, 0.0) for key in keys] for share in shares])
@@ -99,7 +97,7 @@ def _list_keys(config: RunConfig) -> list[PriorKey]:
     """Return the base model of each member."""
     zero_shot = f"{PREFIX}{config.forecast.zero_shot_model}"
     return [
-        PriorKey(zero_shot if name == _ZERO_SHOT else name, member.calibration_days)
+        PriorKey(zero_shot if name == "zero-shot" else name, member.calibration_days)
         for name, member in zip(config.priors, config.population.list_members(), strict=True)
     ]
 

@@ -217,7 +217,7 @@ class RoundTrainer:
             proposal=proposal,
             reward_AG=reward_AG.to(self.model.device),
             reward_AK=np.zeros((agents, 0), dtype=np.float32),
-            group_gap_A=turns.gaps(size),
+            group_gap_A=turns.measure_gaps(size),
             record=record,
             logics=turns.logics,
             records=turns.records,
@@ -253,6 +253,8 @@ class RoundTrainer:
                 strict=True,
             )
         ]
+        # Columns are the played logic, its G samples, remembered logics, what fills up, and with
+        # records last the forecast of the played logic without news.
         group, reward_ACW = self._score(candidates, scored, truth_WH, adds_no_news=keeps_records)
         samples = slice(1, 1 + self.config.grpo.group_size)
         mean_AC = reward_ACW.mean(-1)

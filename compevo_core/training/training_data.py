@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 OnRound = Callable[[RoundRecord], None]
 
-_HASH_CHARACTERS = 16  # of a sha256, enough to tell data sets apart
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSetup:
@@ -191,7 +189,7 @@ def identify_run(
     config: RunConfig, train_windows: WindowSet, val_windows: WindowSet, news: NewsPool | None
 ) -> dict[str, str]:
     """Return hashes of settings, windows and the articles that these name: a run's identity."""
-    n = _HASH_CHARACTERS
+    n = 16  # characters of a sha256, enough to tell data sets apart
     hashes = {
         "config_hash": config.hash,
         "data_hash": f"{train_windows.hash[:n]}-{val_windows.hash[:n]}",

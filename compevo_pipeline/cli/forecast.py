@@ -52,14 +52,14 @@ def render_forecast(issued: "IssuedForecast", data: str) -> str:
 
 
 def list_news_effects(issued: "IssuedForecast", entity: str = "") -> list[str]:
-    """Return a line for each large effect of an agent that reads news; on one series, or on all."""
+    """Return a line for each article with a large effect on one series, or on any."""
     from compevo_core.forecast.explain import list_effects
 
     lines = []
     for effect in list_effects(issued):
         if entity in ("", effect.entity):
             start = clean_text(f"{effect.entity} {effect.amount}: '", 40)
-            end = f"' ({effect.agent})"
+            end = f"' ({effect.agents})"
             lines.append(start + clean_text(effect.title, WIDTH - len(start + end)) + end)
     return lines
 
@@ -155,7 +155,7 @@ def forecast(
         bool, typer.Option("--json", help="Print one JSON object: record, notes, facts and rows.")
     ] = False,
 ) -> None:
-    """Forecast one day from the stored data; of a family all blocks, written as one table.
+    """Forecast one day from the stored data; for a family, all blocks, written as one table.
 
     Fetches nothing: `compevo refresh` reads the sources, `compevo backfill` fetches past days.
 
@@ -364,7 +364,7 @@ def render_explanation(
     issued: "IssuedForecast", why: "Explanation", step: str | None, data: str
 ) -> str:
     """Return the parts of a series' forecast as lines of at most 80 columns."""
-    from compevo_core.forecast.explain import choose_decimals
+    from compevo_core.forecast.explain import choose_decimals, format_change
     from compevo_core.report.tomorrow import compare_published, part_table
 
     read, what = _choose_step(issued, why, step)
@@ -396,9 +396,10 @@ def render_explanation(
         lines += ["", *wrap(f"{part.name} reads by: {clean_text(part.logic, 400)}")]
         for article in part.articles:
             at = f"{article.available_at.astimezone(issued.zone):%d %b %H:%M}"
-            source = clean_text(article.domain, 24)
-            title = clean_text(article.title, WIDTH - 17 - len(source))
-            lines.append(f"  {at} {source}: {title}")
+            start = f"  {at} {clean_text(article.domain, 24)}: "
+            change = article.change
+            end = "" if change is None else f" ({format_change(change, clean_text(why.unit, 20))})"
+            lines.append(start + clean_text(article.title, WIDTH - len(start + end)) + end)
         if not part.articles:
             lines.append("  no article")
     newest = issued.facts["newest_candidate"]

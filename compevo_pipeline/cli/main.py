@@ -72,10 +72,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(1) from error
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Run a command, and leave without duckdb's warnings at shutdown."""
     try:
         main()
     except SystemExit as stop:
         sys.stdout.flush()
-        # Everything is closed; leaving now spares the terminal duckdb's warnings at shutdown.
-        os._exit(int(stop.code or 0))
+        os._exit(int(stop.code or 0))  # everything is closed
+
+
+if __name__ == "__main__":
+    run()

@@ -49,19 +49,15 @@ def refresh(
     from compevo_pipeline.work.deployment import Deployment, utc_now
 
     deployment = arguments.open_deployment()
-    blocks = deployment.registry.find_blocks(dataset)
-    for block in blocks:
-        refresh(block, day)
-    if blocks:
-        return
-    declared = deployment.registry[dataset]
-    asked = read_day(day, declared.spec.to_market(utc_now()))
-    chosen = asked.isoformat() if asked else choose_day(declared, utc_now())
-    settings = run("refresh", dataset, chosen)
-    # Windows that begin at any hour have no day to show.
-    if chosen:
-        show_forecast(Deployment(settings=settings), dataset, date.fromisoformat(chosen))
-    show_paths(deployment.layout)
+    for name in deployment.registry.find_blocks(dataset) or [dataset]:
+        declared = deployment.registry[name]
+        asked = read_day(day, declared.spec.to_market(utc_now()))
+        chosen = asked.isoformat() if asked else choose_day(declared, utc_now())
+        settings = run("refresh", name, chosen)
+        # Windows that begin at any hour have no day to show.
+        if chosen:
+            show_forecast(Deployment(settings=settings), name, date.fromisoformat(chosen))
+        show_paths(deployment.layout)
 
 
 def run(

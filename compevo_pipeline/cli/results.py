@@ -204,7 +204,7 @@ def score_runs(
         log.info(f"forecasting with {run.name}")
         population = CompEvoForecaster.load(run, news)  # one in memory at a time
         reads_news = bool(population.logics)
-        method = method if reads_news else name_rows(population)
+        row_name = method if reads_news else name_rows(population)
         scores = score_population(
             population,
             scopes,
@@ -212,16 +212,16 @@ def score_runs(
             experiment=experiment,
             commit=commit,
             log=log,
-            method=method,
+            method=row_name,
             baseline_forecasts=baselines.forecasts,
             news=news if reads_news else None,
-            parts=method == COMPEVO,
+            parts=row_name == COMPEVO,
         )
         by_run.append(scores)
 
     arguments.show_progress("", err=True)
     rows = pl.concat([*(scores.rows for scores in by_run), baselines.rows])
-    paired_tests = compare_seeds(by_run, baselines.forecasts, method)
+    paired_tests = compare_seeds(by_run, baselines.forecasts, row_name)
     write_tables(rows, paired_tests, configs, chosen.results, experiment, f"paired-{experiment}")
     for run, scores in zip(chosen.runs, by_run, strict=True):
         write_run_forecasts(scores, RunFolder(run))

@@ -29,9 +29,6 @@ from compevo_pipeline.config.settings import Settings
 TIMEOUT_SECONDS = 60.0
 MAX_REPLY_BYTES = 10_000_000
 
-_TRANSIENT = frozenset({408, 409, 425, 429})
-_BLOCKED = frozenset({401, 402, 403})
-
 
 def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
     """A callable that posts a body to ``<base_url>/chat/completions`` and returns the JSON answer.
@@ -69,9 +66,9 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
                 stream=True,
             ) as response:
                 status = response.status_code
-                if status in _TRANSIENT or status >= 500:
+                if status in (408, 409, 425, 429) or status >= 500:
                     raise SourceTransient(f"{url}: status {status}; try again later")
-                if status in _BLOCKED:
+                if status in (401, 402, 403):
                     raise SourceBlocked(
                         f"{url}: status {status}; check the judge's key and credit in the settings"
                     )

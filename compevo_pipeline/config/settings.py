@@ -106,11 +106,12 @@ def _check_schedules(names: tuple[str, ...]) -> tuple[str, ...]:
     return () if names == ("off",) else names
 
 
-def _variable(default: object, shown: str, meaning: str) -> Any:  # noqa: ANN401 - as pydantic's
-    """Return a field whose default and meaning the documentation shows."""
-    return Field(default=default, title=shown, description=meaning)
+def _variable(default: object, shown: str) -> Any:  # noqa: ANN401 - as pydantic's
+    """Return a field with the words for its default that the documentation shows."""
+    return Field(default=default, title=shown)
 
 
+_Texts = Annotated[tuple[str, ...], BeforeValidator(_split)]
 _Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().resolve())]
 _District = Annotated[Literal[3, 4, 5, 6, 7, 8, 10, 11, 12], BeforeValidator(int)]
 _Kinds = tuple[Literal["station_hour", "station_5min"], ...]
@@ -128,116 +129,73 @@ class Settings(BaseModel):
     """How this deployment runs: a field for each variable ``COMPEVO_<FIELD>``."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, validate_default=True
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        validate_default=True,
+        use_attribute_docstrings=True,
     )
 
     # In the repository, so that a first run needs no settings at all.
-    home: _Folder = _variable(
-        REPOSITORY / ".compevo",
-        "`.compevo` in the repository",
-        "where series, news, windows, runs, results and the report go",
-    )
-    mode: Mode = _variable(Mode.SAMPLE, "`sample`", "`sample`, `archive` or `live`")
-    archive: _Folder | None = _variable(
-        None, "none", "folder of archive files; needed in archive mode"
-    )
-    datasets: _Folder | None = _variable(
-        None,
-        "`datasets` in `COMPEVO_HOME`",
-        "folder of the TOML files that declare your own data sets",
-    )
+    home: _Folder = _variable(REPOSITORY / ".compevo", "`.compevo` in the repository")
+    """where series, news, windows, runs, results and the report go"""
+    mode: Mode = _variable(Mode.SAMPLE, "`sample`")
+    """`sample`, `archive` or `live`"""
+    archive: _Folder | None = _variable(None, "none")
+    """folder of archive files; needed in archive mode"""
+    datasets: _Folder | None = _variable(None, "`datasets` in `COMPEVO_HOME`")
+    """folder of the TOML files that declare your own data sets"""
     preset: str = _variable(
-        "",
-        "`demo` in sample mode; `operational` for operational demand; `default` for others",
-        "training preset, or a path to a `.toml`",
+        "", "`demo` in sample mode; `operational` for operational demand; `default` for others"
     )
-    contact: _Contact = _variable(
-        "",
-        "none: only the program's name is sent",
-        "address or page, in ASCII, where a publisher reaches you; sent with every request of live "
-        "mode",
-    )
-    news_queries: _Folder | None = _variable(
-        None,
-        "the packaged `queries.toml`",
-        "TOML file: what of GDELT's news is kept, and how much each refresh fetches",
-    )
-    pems_user: str = Field(
-        default="",
-        repr=False,
-        title="none",
-        description="account name at PeMS, for traffic in live mode",
-    )
-    pems_password: SecretStr = _variable(
-        SecretStr(""),
-        "none",
-        "its password; sent only to PeMS, over TLS, and never logged or stored",
-    )
-    pems_district: _District = _variable(
-        PEMS_DISTRICT, f"`{PEMS_DISTRICT}` (Bay Area)", "Caltrans district, 3 to 12"
-    )
+    """training preset, or a path to a `.toml`"""
+    contact: _Contact = _variable("", "none: only the program's name is sent")
+    """address or page, in ASCII, where a publisher reaches you; sent with every request of live
+    mode"""
+    news_queries: _Folder | None = _variable(None, "the packaged `queries.toml`")
+    """TOML file: what of GDELT's news is kept, and how much each refresh fetches"""
+    pems_user: str = Field(default="", repr=False, title="none")
+    """account name at PeMS, for traffic in live mode"""
+    pems_password: SecretStr = _variable(SecretStr(""), "none")
+    """its password; sent only to PeMS, over TLS, and never logged or stored"""
+    pems_district: _District = _variable(PEMS_DISTRICT, f"`{PEMS_DISTRICT}` (Bay Area)")
+    """Caltrans district, 3 to 12"""
     pems_files: Annotated[_Kinds, BeforeValidator(_split)] = _variable(
-        PEMS_FILES,
-        f"`{','.join(PEMS_FILES)}`",
-        "kinds of files to fetch: `station_hour` (a month each), `station_5min` (a day each)",
+        PEMS_FILES, f"`{','.join(PEMS_FILES)}`"
     )
+    """kinds of files to fetch: `station_hour` (a month each), `station_5min` (a day each)"""
     pems_stations: Annotated[_Stations, BeforeValidator(_split)] = _variable(
-        (),
-        "none: all of a file",
-        "numbers of the PeMS stations that are stored, with commas between them, in live and in "
-        "archive mode",
+        (), "none: all of a file"
     )
+    """numbers of the PeMS stations that are stored, with commas between them, in live and in
+    archive mode"""
     open_meteo_key: _QueryKey = _variable(
-        Secret(""),
-        "none: the free interface, which is not for commercial use",
-        "key of a paid plan at Open-Meteo; sent only to its customers' host, over TLS, and never "
-        "logged or stored",
+        Secret(""), "none: the free interface, which is not for commercial use"
     )
-    news_domains: Annotated[tuple[str, ...], BeforeValidator(_split)] = _variable(
-        (),
-        "none: any",
-        "sites whose news a forecast may read, such as `abc.net.au,reuters.com`, with those below "
-        "them; strangers' pages are indexed as news, too",
-    )
-    schedules: Annotated[
-        tuple[str, ...], BeforeValidator(_split), AfterValidator(_check_schedules)
-    ] = _variable(
-        (),
-        "`off`",
-        "data sets whose schedules and sensors run from the start, with commas between them; `on` "
-        "for all (traffic needs its account); `off` for none",
-    )
-    alerts: SecretStr = _variable(
-        SecretStr(""),
-        "none: only the log",
-        "where alerts go, with spaces between them: addresses of Apprise, such as "
-        "`mailtos://user:password@host?to=me@example.org` or `jsons://host/hook`, or "
-        "`command:/path/of/a/program`, which reads an alert from standard input; never logged",
-    )
-    report_url: str = _variable(
-        "",
-        "none: Dagster shows the path",
-        "address of the report where something serves its folder, for the link in Dagster",
-    )
-    commit: _Commit = _variable(
-        "",
-        "none: git is asked",
-        "commit of the code where there is no git, in hexadecimal digits; the image has it",
-    )
-    pod: Path | None = _variable(
-        None,
-        "none: training runs where Dagster does",
-        "TOML file of the training pod, for the launcher `kubernetes`",
-    )
-    judge_url: str = _variable(
-        "",
-        "none: only the backbone judges",
-        "OpenAI-compatible endpoint that judges logic updates, e.g. `https://host/v1`",
-    )
-    judge_model: str = _variable("", "none", "model name at that endpoint; needed with the address")
-    judge_key: SecretStr = _variable(
-        SecretStr(""), "none", "its key; sent over TLS or to this machine only, and never logged"
-    )
+    """key of a paid plan at Open-Meteo; sent only to its customers' host, over TLS, and never
+    logged or stored"""
+    news_domains: _Texts = _variable((), "none: any")
+    """sites whose news a forecast may read, such as `abc.net.au,reuters.com`, with those below
+    them; strangers' pages are indexed as news, too"""
+    schedules: Annotated[_Texts, AfterValidator(_check_schedules)] = _variable((), "`off`")
+    """data sets whose schedules and sensors run from the start, with commas between them; `on` for
+    all (traffic needs its account); `off` for none"""
+    alerts: SecretStr = _variable(SecretStr(""), "none: only the log")
+    """where alerts go, with spaces between them: addresses of Apprise, such as
+    `mailtos://user:password@host?to=me@example.org` or `jsons://host/hook`, or
+    `command:/path/of/a/program`, which reads an alert from standard input; never logged"""
+    report_url: str = _variable("", "none: Dagster shows the path")
+    """address of the report where something serves its folder, for the link in Dagster"""
+    commit: _Commit = _variable("", "none: git is asked")
+    """commit of the code where there is no git, in hexadecimal digits; the image has it"""
+    pod: Path | None = _variable(None, "none: training runs where Dagster does")
+    """TOML file of the training pod, for the launcher `kubernetes`"""
+    judge_url: str = _variable("", "none: only the backbone judges")
+    """OpenAI-compatible endpoint that judges logic updates, e.g. `https://host/v1`"""
+    judge_model: str = _variable("", "none")
+    """model name at that endpoint; needed with the address"""
+    judge_key: SecretStr = _variable(SecretStr(""), "none")
+    """its key; sent over TLS or to this machine only, and never logged"""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
@@ -252,11 +210,10 @@ class Settings(BaseModel):
             settings = cls.model_validate({name: text for name, text in texts.items() if text})
         except ValidationError as error:
             fault = error.errors()[0]
-            field = str(fault["loc"][0])
-            given = "" if field.endswith("key") else f" holds {fault['input']!r}"
+            name = f"{_PREFIX}{str(fault['loc'][0]).upper()}"
+            given = "" if name.endswith("KEY") else f" holds {fault['input']!r}"
             raise ConfigError(
-                f"{_PREFIX}{field.upper()}{given}: {fault['msg']}; write what it is for: "
-                f"{cls.model_fields[field].description}"
+                f"{name}{given}: {fault['msg']}; write what it is for: {VARIABLES[name][1]}"
             ) from None  # what was given may be a key
 
         folder = settings.archive
@@ -324,7 +281,7 @@ class Settings(BaseModel):
 
 
 VARIABLES = {
-    f"{_PREFIX}{name.upper()}": (field.title or "", field.description or "")
+    f"{_PREFIX}{name.upper()}": (field.title or "", " ".join((field.description or "").split()))
     for name, field in Settings.model_fields.items()
 }
 """Default and meaning of every variable of this project, for the documentation."""

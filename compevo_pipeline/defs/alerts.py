@@ -8,7 +8,7 @@ The deadline is a sensor of its own: it fires although the refresh failed or nev
 
 import functools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -29,8 +29,6 @@ TOLD_WARNINGS = frozenset({DRIFT, COVERAGE, DATA_AGE, NEWS_CHANGE, FREE_SPACE}) 
 CHECKS = "tell_failed_checks"  # each code location reports its own
 
 _SECONDS = 60
-_HOUR = 3600
-_FIRST_LOOK = timedelta(days=1)
 
 
 def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
@@ -71,28 +69,20 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         ),
     )
     def failed_checks(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        since = float(context.cursor or (clock() - _FIRST_LOOK).timestamp())
+        since = float(context.cursor or (clock() - timedelta(days=1)).timestamp())
         repository = context.repository_def
-        keys = list(repository.asset_graph.asset_check_keys) if repository is not None else []
+        nodes = repository.asset_graph.asset_check_nodes if repository is not None else ()
         # The records of all runs cannot be read in order if each has a file of its own (SQLite).
-        newest = context.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-        found = [record.event for record in newest.values() if record.event is not None]
-        entries = [entry for entry in found if entry.timestamp > since]
-        alerts = []
-        for entry in entries:
-            event = entry.dagster_event
-            data = event.event_specific_data if event is not None else None
-            # Dagster types what an event brings as a union of all.
-            if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
-                continue
-            is_error = data.severity is dg.AssetCheckSeverity.ERROR
-            if is_error or data.check_name in TOLD_WARNINGS:
-                name = f"{data.check_name} of {data.asset_key.to_user_string()}"
-                why = data.description or "see its page"
-                text = f"The check {name} failed: {why}; open it in Dagster's catalog."
-                alerts.append(Alert(fault=f"check {name}", text=text))
+        log = context.instance.event_log_storage
+        entries = []
+        for node in nodes:
+            # A run has records from its start on, without an event until the check is made.
+            blocks = node.partitions_def.get_partition_keys() if node.partitions_def else [""]
+            history = reversed(log.get_asset_check_execution_history(node.key, 2 * len(blocks)))
+            newest = {one.partition: one.event for one in history if one.event is not None}
+            entries += [entry for entry in newest.values() if entry.timestamp > since]
         # Sent before the cursor moves: an alert that could not be sent is looked at again.
-        outcome = send(context, alerts)
+        outcome = send(context, _find_failed_checks(entries))
         context.update_cursor(str(max([since, *(entry.timestamp for entry in entries)])))
         return outcome
 
@@ -104,11 +94,13 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         ),
     )
     def late_forecast(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        if not settings.schedules:
+            return dg.SkipReason("COMPEVO_SCHEDULES names no data set: no forecast is watched")
         return send(context, _find_late_forecasts(deployment, clock()))
 
     @sensor(
         name="tell_failing_sources",
-        minimum_interval_seconds=_HOUR,
+        minimum_interval_seconds=3600,
         description=(
             f"Reports a source that failed {NIGHTS} nights in a row, its recovery, and a "
             "name in COMPEVO_SCHEDULES that starts nothing."
@@ -126,19 +118,8 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
             for name, why in find_unscheduled(deployment).items()
         ]
         oldest = (today - timedelta(days=NIGHTS - 1)).isoformat()
-        answering = find_answering(entries, clock())
-        for source, first in since.items():
-            if first > oldest:
-                continue
-            if source in failing:
-                text = (
-                    f"The source {source} has failed since {first}, last with {failing[source]}; "
-                    "run `compevo sources` to see its files, and read the page of the source."
-                )
-                alerts.append(Alert(fault=f"source {source}", text=text))
-            elif source in answering:
-                text = f"The source {source} answers again; it had failed since {first}."
-                alerts.append(Alert(fault=f"recovered {source}", text=text))
+        long_since = {source: first for source, first in since.items() if first <= oldest}
+        alerts += _find_source_changes(long_since, failing, find_answering(entries, clock()))
         return send(context, alerts)
 
     return [failed_runs, failed_checks, late_forecast, failing_sources]
@@ -146,6 +127,39 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
 
 def _market_time(clock: Clock) -> datetime:
     return clock().astimezone(ZoneInfo(NEM_ZONE))
+
+
+def _find_failed_checks(entries: Iterable[dg.EventLogEntry]) -> Iterator[Alert]:
+    """Report the checks among some events that failed as errors, or as warnings worth an alert."""
+    for entry in entries:
+        event = entry.dagster_event
+        data = event.event_specific_data if event is not None else None
+        # Dagster types what an event brings as a union of all.
+        if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
+            continue
+        is_error = data.severity is dg.AssetCheckSeverity.ERROR
+        if is_error or data.check_name in TOLD_WARNINGS:
+            block = f" for {data.partition}" if data.partition else ""
+            name = f"{data.check_name} of {data.asset_key.to_user_string()}{block}"
+            why = data.description or "see its page"
+            text = f"The check {name} failed: {why}; open it in Dagster's catalog."
+            yield Alert(fault=f"check {name}", text=text)
+
+
+def _find_source_changes(
+    since: Mapping[str, str], failing: Mapping[str, str], answering: Container[str]
+) -> Iterator[Alert]:
+    """Report sources that have failed ``since`` a day and still do, and those that answer again."""
+    for source, first in since.items():
+        if source in failing:
+            text = (
+                f"The source {source} has failed since {first}, last with {failing[source]}; "
+                "run `compevo sources` to see its files, and read the page of the source."
+            )
+            yield Alert(fault=f"source {source}", text=text)
+        elif source in answering:
+            text = f"The source {source} answers again; it had failed since {first}."
+            yield Alert(fault=f"recovered {source}", text=text)
 
 
 def _find_late_forecasts(deployment: Deployment, now: datetime) -> Iterator[Alert]:

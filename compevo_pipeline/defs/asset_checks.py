@@ -108,10 +108,7 @@ _CHECKS_CODE = (
     "compevo_pipeline/work/row_rules.py",
 )
 _LIVE_PREFIX = "live:"
-_ENDED_AFTER = timedelta(days=30)
-_SHOWN_SERIES = 5
 _KNOWN_AT = ("published_at", "seen_at")
-_MAX_DESCRIPTION_CHARACTERS = 1000
 _HOUR = timedelta(hours=1)
 _USUAL_DAYS = 28  # earlier forecasts, which show how far news usually moves one
 _TIMES_USUAL = 2.0
@@ -191,7 +188,7 @@ def _build_checks(
                 check_name=outcome.name,
                 passed=outcome.passed,
                 severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
-                description=escape_markdown(outcome.text[:_MAX_DESCRIPTION_CHARACTERS]),
+                description=escape_markdown(outcome.text[:1000]),
                 metadata=dict(outcome.numbers),
             )
 
@@ -296,22 +293,23 @@ def judge_series_age(
         .group_by("series_id", "variable")
         .agg(pl.col("start_utc").max(), pl.col("source").last())
     )
+    # A series that is silent for longer has ended.
     silent = newest.filter(
-        pl.col("start_utc").is_between(now - limit - _ENDED_AFTER, now - limit, closed="left")
+        pl.col("start_utc").is_between(now - limit - timedelta(days=30), now - limit, closed="left")
     ).sort("start_utc", "series_id")
     if silent.is_empty():
         return outcome
     shown = [
         f"{series_id} ({variable}) since {start:%Y-%m-%d %H:%M}"
-        for series_id, variable, start, _ in silent.head(_SHOWN_SERIES).iter_rows()
+        for series_id, variable, start, _ in silent.head(5).iter_rows()
     ]
     text = f"{silent.height} of {newest.height} series are silent: {', '.join(shown)}"
     publishers = silent["source"].str.extract(rf"^{_LIVE_PREFIX}([^/]*)/", 1).to_list()
     answering = find_answering(workspace.list_asked(), now).intersection(publishers)
     if answering:
         text += (
-            f"; {', '.join(sorted(answering))} answers, with nothing newer: look whether the "
-            "publisher's own page is old, or an old copy of it is sent"
+            f"; {', '.join(sorted(answering))} answers, with nothing newer: check whether the "
+            "publisher's own page is old, or a cache serves an old copy"
         )
     numbers = {**outcome.numbers, "silent": silent.height}
     return CheckOutcome(DATA_AGE, passed=False, text=text, numbers=numbers)

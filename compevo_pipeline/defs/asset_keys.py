@@ -25,10 +25,6 @@ DEFAULT_DATASET = "electricity"  # the data set that the jobs `demo` and `full` 
 target_days = dg.DailyPartitionsDefinition("2026-02-19", timezone=NEM_ZONE, end_offset=2)
 """Days to forecast, from the first one after the validation span to tomorrow."""
 
-_EARLIEST = date(2000, 1, 1)
-# The newest day on any clock is two days after the last one that is over in UTC.
-_TO_TOMORROW = 3
-
 
 def make_target_days(spec: DatasetSpec) -> dg.DailyPartitionsDefinition:
     """Return the days that a data set can be forecast for, to tomorrow on any clock.
@@ -38,18 +34,14 @@ def make_target_days(spec: DatasetSpec) -> dg.DailyPartitionsDefinition:
     if spec.name == OPERATIONAL:
         return target_days
     later = [span.first_day for span in spec.spans if span.split not in ("train", "val")]
-    first_day = min(later, default=_EARLIEST)
-    return dg.DailyPartitionsDefinition(
-        first_day.isoformat(), timezone="UTC", end_offset=_TO_TOMORROW
-    )
+    first_day = min(later, default=date(2000, 1, 1)).isoformat()
+    # The newest day on any clock is two days after the last one that is over in UTC.
+    return dg.DailyPartitionsDefinition(first_day, timezone="UTC", end_offset=3)
 
 
 def make_blocks(names: Sequence[str]) -> dg.PartitionsDefinition[str] | None:
     """Return the partitions of a family, which are the names of its data sets; None without any."""
     return dg.StaticPartitionsDefinition(names) if names else None
-
-
-_EARLIEST_FETCHED = date(2015, 1, 1)
 
 
 def make_months(spec: DatasetSpec | None) -> dg.MonthlyPartitionsDefinition:
@@ -58,7 +50,7 @@ def make_months(spec: DatasetSpec | None) -> dg.MonthlyPartitionsDefinition:
     They begin with the first day from which windows are cut, if the data set has one.
     """
     days = [span.first_day for span in spec.spans] if spec else []
-    first = (spec.first_day if spec else None) or min(days, default=_EARLIEST_FETCHED)
+    first = (spec.first_day if spec else None) or min(days, default=date(2015, 1, 1))
     return dg.MonthlyPartitionsDefinition(first.replace(day=1).isoformat(), timezone="UTC")
 
 

@@ -32,10 +32,7 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 15.0  # how often a run looks for dead runs while it works or waits
 SLOT_GRACE_SECONDS = 60.0  # after a run's end, in which its steps may still release claims
-_FOLDER = "run_locks"
 _SUFFIX = ".lock"
-_MODE = 0o644
-_SENSOR_SECONDS = 60
 _DAEMON_TAG = ".dagster/grpc_info"  # on every run that Dagster's own launcher started
 
 
@@ -50,7 +47,7 @@ def hold_run_lock(instance: dg.DagsterInstance, run_id: str) -> int:
 
     # Locked under another name: no process may find the file before it is locked.
     unnamed = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+    handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         with _take(unnamed) as is_free:
@@ -128,7 +125,7 @@ def sweep_dead_runs(
 
 
 def _locks(instance: dg.DagsterInstance) -> Path:
-    return Path(instance.root_directory) / _FOLDER
+    return Path(instance.root_directory) / "run_locks"
 
 
 @contextmanager
@@ -158,8 +155,9 @@ def _end(instance: dg.DagsterInstance, run_id: str) -> bool:
         message = (
             "The process of this run is gone: killed, out of memory, or the machine restarted."
         )
-        # Dagster's daemon retries failed runs: one from a shell it would start again unasked.
-        if _DAEMON_TAG in run.tags:
+        # Dagster's daemon retries failed runs: it would start again one from a shell unasked, and
+        # one that somebody terminated.
+        if _DAEMON_TAG in run.tags and run.status is not dg.DagsterRunStatus.CANCELING:
             instance.report_run_failed(run, f"{message} It is started again.")
         else:
             instance.report_run_canceled(run, f"{message} Materialize again: it resumes.")
@@ -171,7 +169,7 @@ def _end(instance: dg.DagsterInstance, run_id: str) -> bool:
 
 @dg.sensor(
     name="dead_runs",
-    minimum_interval_seconds=_SENSOR_SECONDS,
+    minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description=(
         "Ends runs whose process is gone, and releases their claims. Runs do so themselves "

@@ -77,12 +77,10 @@ def build_jobs(registry: Registry) -> list[Any]:
     declared = registry.declared
     pages = {name: [] if name in registry.families else _REPORT for name in declared}
     ways = {
-        "demo": (
-            "on the sample data and the smallest preset; minutes on two cores. From a shell: add "
-            "--config dagster_home/demo.yaml."
-        ),
+        "demo": "on the sample data and the smallest preset; minutes on two cores.",
         "full": "in the deployment's mode and preset: ingest to report.",
     }
+    by_shell = {"demo": " From a shell: add --config dagster_home/demo.yaml."}  # its steps only
     scored = [
         dg.define_asset_job(
             job_name(name, dataset),
@@ -93,7 +91,8 @@ def build_jobs(registry: Registry) -> list[Any]:
                 keys.population_test_key(dataset),
                 *pages[dataset],
             ),
-            description=f"Everything but research for {dataset} {ways[name]}",
+            description=f"Everything but research for {dataset} {ways[name]}"
+            f"{by_shell.get(job_name(name, dataset), '')}",
             config=run_config(name, dataset),
             tags={"compevo/job": name, "dataset": dataset},
         )
@@ -152,7 +151,7 @@ def run_job(
 ) -> list[str]:
     """Run a job in this process, configured as it is; return a line for each step that failed.
 
-    ``block`` is the partition of a family, whose launch names the day.
+    ``day`` is the partition; for a family that is ``block``, and ``day`` is configured.
     """
     job = defs.resolve_job_def(job_name(name, dataset))
     days = None if block else job.partitions_def

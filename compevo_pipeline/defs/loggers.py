@@ -29,7 +29,6 @@ LONGEST = 100  # characters of a message next to the bar
 QUIET_SECONDS = 30.0  # least time between two lines of a log about steps that went well
 # This much of a usual run counts as done at the usual speed: the first steps predict little.
 _TRUSTED_SECONDS = 60.0
-_PIPES_PREFIX = "[pipes]"
 _RUN_ENDS = ("PIPELINE_SUCCESS", "PIPELINE_FAILURE", "PIPELINE_CANCELED")
 
 
@@ -80,7 +79,7 @@ class ProgressHandler(logging.Handler):
         if event is None:
             message = str(dagster_meta.get("orig_message", record.getMessage()))
             # Dagster reports that a Pipes process was opened; the round lines show that anyway.
-            if record.levelno >= logging.INFO and not message.startswith(_PIPES_PREFIX):
+            if record.levelno >= logging.INFO and not message.startswith("[pipes]"):
                 show = self.write if record.levelno >= logging.WARNING else self.show
                 show(f"  {message}")
             return

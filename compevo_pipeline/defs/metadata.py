@@ -150,7 +150,6 @@ def _render_cell(value: object) -> str | float | bool:
 
 
 _SHOWN_AT_ONCE = 1000  # characters of Markdown; the UI hides a longer text behind a click
-_SIZE = (240, 60)
 _MOST_POINTS = 60
 _INKS = (("blue", "#06c"), ("grey", "#999"), ("red", "#c30"))
 
@@ -188,7 +187,7 @@ def _draw_svg(
     lines: Mapping[str, Sequence[float]], ends: tuple[object, object], points: int
 ) -> str:
     """Return lines as SVG: each thinned to so many points, all on one scale, between two axes."""
-    width, height = _SIZE
+    width, height = 240, 60
     values = [value for line in lines.values() for value in line]
     low, high = min(values), max(values)
     scale = (height - 4) / ((high - low) or 1.0)

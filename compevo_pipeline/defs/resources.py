@@ -43,7 +43,8 @@ LauncherName = Literal["process", "inline", "torchrun", "kubernetes"]  # where t
 _LOSSES = ("loss", "loss_pred", "loss_own", "loss_pg", "loss_div", "loss_prune")
 _ERRORS = ("val_mae_scaled", "val_prior_mae_scaled")
 _OF_AGENTS = ("error_correlation", "gain_over_best", "effective_agents")
-OBSERVED_KEYS = (*_LOSSES, "kl", "grad_norm", "weight_entropy", *_ERRORS, *_OF_AGENTS)
+_OF_STEP = (*_LOSSES, "kl", "grad_norm")  # 0 in a round without a gradient step
+OBSERVED_KEYS = (*_OF_STEP, "weight_entropy", *_ERRORS, *_OF_AGENTS)
 """Keys of a round record that an asset observation holds, so that the UI plots them."""
 
 
@@ -165,8 +166,10 @@ def build_observation(
     }
     for key in OBSERVED_KEYS:
         value = getattr(record, key)
-        # A zero of a round that sampled no logic would pull the plot down as if it were measured.
+        # A zero of a round that sampled no logic, or took no step of the gradient, would pull the
+        # plot down as if it were measured.
         is_measured = record.evolved or key not in REWRITING_KEYS
+        is_measured &= record.grad_norm > 0 or key not in _OF_STEP
         if value is not None and is_measured:
             metadata[key] = float(value)
     if record.val_mae_scaled is not None:

@@ -6,7 +6,7 @@ needs the cutoff of its forecast, which a condition cannot give, and the latest 
 that reach tomorrow is not always the one to forecast.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, time, timedelta
 from typing import Any
@@ -110,7 +110,7 @@ def build_refresh_schedule(
     def _schedule(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
         at = context.scheduled_execution_time.astimezone(ZoneInfo(night.zone))
         delay = (_into_day(at.time()) - _into_day(night.at)) % DAY if night.at else None
-        # Its days are on its own clock.
+        # The data set's days begin on its market clock, not on the schedule's.
         begun = spec.to_market(at.astimezone(UTC) - (delay or timedelta(0)))
         day = begun.date() + timedelta(days=night.days_ahead)
         if not spec.starts_with_days:
@@ -134,23 +134,27 @@ def build_refresh_schedule(
                 continue
             tags = {"dagster/partition": partition}
             runs = dg.RunsFilter(job_name=job.name, statuses=_UNDER_WAY, tags=tags)
-            for run in () if is_first else context.instance.get_runs(runs):
-                ops: Any = run.run_config.get("ops", {})
-                other = ops.get(step, {}).get("config", {})
-                # A launch by hand that leaves something out does as the schedule would. The last
-                # tick does not wait for runs whose forecasts may wait.
-                names = other.keys() & {"day", "known_to"}
-                is_same = all(other[name] == config.get(name) for name in names)
-                if is_same and not (is_last and other.get("waits")):
-                    reasons.add(f"a run for {day} is under way")
-                    break
-            else:
-                run_key = f"{name}-{day}-{at:%H%M}" + (f"-{dataset}" if blocks else "")
-                run_config = {"ops": {step: {"config": config}}}
-                requests.append(dg.RunRequest(run_key, run_config, partition_key=partition))
+            under_way = [] if is_first else context.instance.get_runs(runs)
+            if any(_does_same(run, step, config) for run in under_way):
+                reasons.add(f"a run for {day} is under way")
+                continue
+            run_key = f"{name}-{day}-{at:%H%M}" + (f"-{dataset}" if blocks else "")
+            run_config = {"ops": {step: {"config": config}}}
+            requests.append(dg.RunRequest(run_key, run_config, partition_key=partition))
         return requests or dg.SkipReason("; ".join(sorted(reasons)))
 
     return _schedule
+
+
+def _does_same(run: dg.DagsterRun, step: str, config: Mapping[str, object]) -> bool:
+    """Whether a run issues the forecast that the schedule would by a configuration of a step."""
+    ops: Any = run.run_config.get("ops", {})
+    other = ops.get(step, {}).get("config", {})
+    # A launch by hand that leaves something out does as the schedule would.
+    names = other.keys() & {"day", "known_to"}
+    is_same = all(other[name] == config.get(name) for name in names)
+    # The last tick does not wait for runs whose forecasts may wait.
+    return is_same and (bool(config["waits"]) or not other.get("waits"))
 
 
 def _into_day(at: time) -> timedelta:

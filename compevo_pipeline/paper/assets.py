@@ -470,10 +470,14 @@ CHECK_DESCRIPTIONS = {
     code=("compevo_core/agents", "compevo_core/baselines", *POPULATION_CODE[1:]),
     pool=definition.GPU_POOL,
     config=BaselineConfig,
-    # Every refresh embeds titles, and those of other data sets do not concern this model.
-    automation_condition=dg.AutomationCondition.eager().ignore(
-        dg.AssetSelection.assets(keys.NEWS_EMBEDDINGS)
-    ),
+    # Every refresh makes windows again, mostly the same ones, and embeds titles of all data sets.
+    automation_condition=dg.AutomationCondition.eager()
+    .replace(
+        "newly_updated_without_root",
+        dg.AutomationCondition.data_version_changed()
+        & ~dg.AutomationCondition.executed_with_root_target(),
+    )
+    .ignore(dg.AssetSelection.assets(keys.NEWS_EMBEDDINGS)),
     check_specs=[
         dg.AssetCheckSpec(name, asset=keys.INFERENCE_2026, blocking=True, description=description)
         for name, description in CHECK_DESCRIPTIONS.items()

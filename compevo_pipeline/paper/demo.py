@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from compevo_pipeline.config.settings import Layout
     from compevo_pipeline.sources.common.base import Mode
 
-Job = Literal["demo", "full"]
 Dataset = Literal["electricity", "electricity-operational", "exchange", "bitcoin", "traffic"]
 
 
@@ -25,7 +24,7 @@ def demo(
     dataset: Annotated[
         Dataset, typer.Argument(help="Data set to train and score.")
     ] = "electricity",
-    job: Annotated[Job, typer.Option(help="Job to run.")] = "demo",
+    job: Annotated[Literal["demo", "full"], typer.Option(help="Job to run.")] = "demo",
 ) -> None:
     """Run everything end to end on sample data, or another job.
 

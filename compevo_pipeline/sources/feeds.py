@@ -85,8 +85,8 @@ def default_feeds(
 ) -> dict[str, tuple[Feed, ...]]:
     """Return every source of this project, by data set.
 
-    ``news_queries`` chooses the live news, in place of the packaged file; of traffic
-    ``pems_stations`` are kept, all unless given.
+    ``news_queries`` chooses the live news, in place of the packaged file; only ``pems_stations`` of
+    the traffic series are kept, if given.
     """
     parse_traffic = functools.partial(pems.parse, stations=pems_stations)
     parse_news = functools.partial(gdelt.parse_concerned, news_queries=news_queries)
@@ -178,7 +178,7 @@ def make_own_feeds(declaration: Declaration, folder: Path, family: str = "") -> 
             replaces=True,
         )
 
-    # With a column of series the covariates have one too: the declaration asks for it.
+    # For tables without a column of series: their rows count for all of these.
     entities = [make_label(column) for column in declaration.series.values]
     days, ahead, news = declaration.covariates, declaration.ahead, declaration.news
 

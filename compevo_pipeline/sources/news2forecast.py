@@ -14,7 +14,6 @@ import functools
 import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
-from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -25,7 +24,7 @@ from compevo_core.data.schemas import BENCHMARK_SCHEMA
 from compevo_core.errors import SchemaDrift
 from compevo_core.runtime.files import hash_text
 from compevo_pipeline.sources.common.articles import NewsRecord, build_article_frame
-from compevo_pipeline.sources.common.base import Clock, Mode, RawFile, read_product
+from compevo_pipeline.sources.common.base import RawFile, read_product
 from compevo_pipeline.sources.common.decode import check_document, read_json, read_text
 from compevo_pipeline.sources.common.nem import PERIODS_PER_DAY
 from compevo_pipeline.sources.common.tables import LINE, read_table
@@ -85,14 +84,9 @@ class _Sample(BaseModel):
 _Samples = Annotated[list[_Sample], Field(min_length=1)]
 
 
-def _read(
-    source: str, pattern: str, mode: Mode, archive: Path | None, clock: Clock
-) -> Iterator[RawFile]:
-    return read_product(mode, archive, clock, source=source, folder=FOLDER, files=[pattern])
-
-
-read_prompts = functools.partial(_read, SOURCE, "AULF_test_data_*.json")  # the 100 test prompts
-read_news = functools.partial(_read, NEWS, "AU_load_merge_file_final_*.csv*")  # tables of news
+_read = functools.partial(read_product, folder=FOLDER)
+read_prompts = functools.partial(_read, source=SOURCE, files=["AULF_test_data_*.json"])
+read_news = functools.partial(_read, source=NEWS, files=["AU_load_merge_file_final_*.csv*"])
 
 
 def parse_news(raw: RawFile) -> tuple[pl.DataFrame, dict[str, int]]:

@@ -30,9 +30,6 @@ TRAINING_CODE = tuple(
 
 UNKNOWN_COMMIT = "unknown"
 
-_VERSION_DIGITS = 12
-_COMMIT_DIGITS = 12
-_TIMEOUT_SECONDS = 20
 _MOST_KEPT = 2_000  # hashes of modules, of this version and earlier ones
 _FITTING_CODE = ("compevo_core/baselines", "compevo_core/data")
 
@@ -45,7 +42,7 @@ def read_commit(repository: Path = REPOSITORY) -> str:
     where tracked files differ from the commit: such a number cannot be reproduced from the hash.
     Without git, or outside a checkout, it is what the settings say, else ``unknown``.
     """
-    head = _run_git(repository, "rev-parse", f"--short={_COMMIT_DIGITS}", "HEAD")
+    head = _run_git(repository, "rev-parse", "--short=12", "HEAD")
     if not head:
         return Settings.from_environment().commit or UNKNOWN_COMMIT
 
@@ -62,7 +59,7 @@ def _run_git(repository: Path, *arguments: str) -> str:
             cwd=repository,
             capture_output=True,
             text=True,
-            timeout=_TIMEOUT_SECONDS,
+            timeout=20,
             check=False,
         )
     except (FileNotFoundError, subprocess.TimeoutExpired):
@@ -95,7 +92,7 @@ def code_version(*sources: str, data_release: str = "") -> str:
         for path in paths:
             digest.update(hashes[path].encode())
 
-    return digest.hexdigest()[:_VERSION_DIGITS]
+    return digest.hexdigest()[:12]
 
 
 def fits_folder(layout: Layout) -> Path:

@@ -35,7 +35,6 @@ Rows = NDArray[np.int64]
 _ABSENT = -1
 _KEY_BYTES = 8
 _VALUE_BYTES = 4
-_FOLDER_DIGITS = 16
 
 
 class EmbeddingStore:
@@ -44,7 +43,7 @@ class EmbeddingStore:
     def __init__(self, root: Path, encoder: str) -> None:
         """Use the folder of ``encoder`` below ``root``, which the first write makes."""
         self.encoder = encoder
-        self.folder = root / hash_text(encoder)[:_FOLDER_DIGITS]
+        self.folder = root / hash_text(encoder)[:16]
 
     def __len__(self) -> int:
         """Return the number of vectors."""
@@ -137,9 +136,7 @@ class EmbeddingStore:
         if not path.exists() or not vectors.exists():
             return np.empty(0, dtype=np.uint64)
         whole_vectors = vectors.stat().st_size // (dimension * _VALUE_BYTES)
-        return np.fromfile(path, dtype="<u8", count=-1)[:whole_vectors].astype(
-            np.uint64, copy=False
-        )
+        return np.fromfile(path, dtype="<u8")[:whole_vectors].astype(np.uint64, copy=False)
 
 
 def _hash_texts(texts: Sequence[str]) -> Keys:

@@ -25,7 +25,6 @@ KEPT_DAYS = 2  # how many days an alert is offered to a destination that has not
 NIGHTS = 3  # how many nights in a row a source fails before it is reported
 _ASKED_LATELY = timedelta(days=2)
 _COMMAND = "command:"
-_COMMAND_SECONDS = 30
 _TITLE = "CompEvo"
 _DIGITS = 16
 
@@ -135,7 +134,7 @@ def _send(destination: str, text: str) -> bool:
         program = destination.removeprefix(_COMMAND)
         try:
             done = subprocess.run(  # noqa: S603 -- the operator's own program
-                [program], input=text, text=True, timeout=_COMMAND_SECONDS, check=False
+                [program], input=text, text=True, timeout=30, check=False
             )
         except (OSError, subprocess.TimeoutExpired):
             return False

@@ -29,8 +29,6 @@ from compevo_pipeline.storage.series_changes import describe_waiting
 from compevo_pipeline.work import row_rules
 from compevo_pipeline.work.deployment import Deployment
 
-log = logging.getLogger(__name__)
-
 Span = tuple[datetime | None, datetime | None]  # start and end of a backfill in live mode
 WHAT_IS_NEW: Span = (None, None)  # what a daily refresh fetches, instead of a backfill's span
 DATA_VERSION_TAG = "dagster/data_version"  # by which Dagster reads the version in an event
@@ -62,15 +60,15 @@ def ingest_feed(
     If the data set ``is_whole`` since it was last read, files on disk are not parsed again.
     """
     if deployment.data_mode is not Mode.LIVE or feed.fetch_live is None:
-        ingest = _Ingest(deployment, feed, dataset, deployment.clock())
+        ingest = _Ingest(deployment, feed, dataset, deployment.clock(), log)
         archive, clock = deployment.settings.archive, deployment.clock
         files = list(feed.read_files(deployment.data_mode, archive, clock))
         counts = _ingest_files(ingest, files, is_whole=is_whole)
     else:
         mend_store(deployment, dataset, log=log)
         live = deployment.live_context(since=span[0], until=span[1])
-        ingest = _Ingest(deployment, feed, dataset, live.now)
-        counts = _ingest_arriving(ingest, live.ledger, feed.fetch_live(live), log)
+        ingest = _Ingest(deployment, feed, dataset, live.now, log)
+        counts = _ingest_arriving(ingest, live.ledger, feed.fetch_live(live))
 
     described = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     log.info(f"{feed.name}: {described}")
@@ -78,10 +76,10 @@ def ingest_feed(
 
 
 def _ingest_arriving(
-    ingest: "_Ingest", ledger: Ledger, arriving: Iterator[RawFile], log: logging.Logger
+    ingest: "_Ingest", ledger: Ledger, arriving: Iterator[RawFile]
 ) -> dict[str, int]:
     """Store what a publisher sends, batch by batch; batches before a failure are stored, too."""
-    feed, dataset = ingest.feed, ingest.dataset
+    feed, dataset, log = ingest.feed, ingest.dataset, ingest.log
     counts = Counter(files=0)
     is_last = False
     failure: SourceError | None = None
@@ -180,11 +178,12 @@ def ingest_dataset(
 ) -> dict[str, dict[str, int]]:
     """Read feeds of a data set, or of ``news``, one after the other; return counts by feed.
 
-    Without ``feeds`` all that exist in the mode. If one fails, the others are still stored.
+    Without ``feeds`` all that exist in the mode are read.
 
     A feed that the archive lacks is left out with a warning, and so is an optional one that fails.
-    In live mode all feeds are read before the failure of another one is raised. ConfigError if
-    there is no such data set; SourceError if another feed fails, or none brings series or articles.
+    In live mode all feeds are read before another failure is raised; in other modes the first one
+    ends the call. ConfigError if there is no such data set; SourceError if another feed fails, or
+    none brings series or articles.
     """
     if feeds is None:
         table = deployment.feeds()
@@ -221,7 +220,7 @@ def ingest_dataset(
         transient = [error for error in failures if isinstance(error, SourceTransient)]
         raise [*transient, *failures][0]
 
-    # Only weather is not a data set.
+    # Weather by itself is no data set.
     brought = {kind for feed in feeds if feed.name in counts for kind in feed.parsers}
     if left_out is not None and not brought & {FrameKind.SERIES, FrameKind.ARTICLES}:
         raise left_out
@@ -273,8 +272,8 @@ def rebuild(
             counts[feed.name] = ingest_feed(deployment, feed, dataset, log=log)
             continue
         of_feed: Counter[str] = Counter()
-        ingest = _Ingest(deployment, feed, dataset, deployment.clock())
-        for batch in list_batches(deployment, feed):
+        ingest = _Ingest(deployment, feed, dataset, deployment.clock(), log)
+        for batch in list_batches(deployment, feed, log):
             files: list[RawFile] = []
             for raw_file in batch:
                 try:
@@ -330,6 +329,7 @@ class _Ingest:
     feed: Feed
     dataset: str
     now: datetime
+    log: logging.Logger
 
     def read(self, raw_files: Sequence[RawFile]) -> _Batch:
         """Parse files, and refuse or leave out what cannot be true."""
@@ -427,32 +427,32 @@ class _Ingest:
         dataset, store = self.dataset, self.deployment.series_store()
         for kind in {FrameKind.PUBLISHED, FrameKind.STEP_COVARIATES} & frames.keys():
             frame, declared = frames[kind], self.deployment.registry[dataset]
-            since = frame.select(pl.col("start_utc").min()).item()
-            is_near = pl.col("start_utc") >= (since or row_rules.FIRST_NEWS) - row_rules.LEVEL_REACH
+            if frame.is_empty():
+                continue
+            since = frame.select(pl.col("start_utc").min()).item() - row_rules.LEVEL_REACH
 
-            def near(rows: pl.LazyFrame, is_near: pl.Expr = is_near) -> pl.LazyFrame:
-                return rows.filter(is_near)
+            def near(rows: pl.LazyFrame, since: datetime = since) -> pl.LazyFrame:
+                return rows.filter(pl.col("start_utc") >= since)
 
-            parts = [others.get(FrameKind.SERIES)]
             if kind is FrameKind.STEP_COVARIATES:
-                stored = store.read_frame(dataset, kind, near)
-                parts = [stored, others.get(kind)]
+                known = [store.read_frame(dataset, kind, near), others.get(kind)]
             else:
+                measured = [others.get(FrameKind.SERIES)]
+                with contextlib.suppress(DataError):  # no series is stored yet
+                    measured.append(store.read(dataset, near))
                 is_target = pl.col("variable") == declared.spec.variable
                 entity = pl.col("series_id").str.split("/").list.last().alias("entity")
-                with contextlib.suppress(DataError):  # no series is stored yet
-                    parts.append(store.read(dataset, near))
-                parts = [
+                known = [
                     part.filter(is_target).with_columns(entity, pl.lit(PUBLISHED).alias("name"))
-                    for part in parts
+                    for part in measured
                     if part is not None
                 ]
 
             empty = frame.clear().with_columns(pl.lit("").alias("name"))
-            known = [
-                part.select(row_rules.LEVEL_COLUMNS) for part in [empty, *parts] if part is not None
+            levels = [
+                part.select(row_rules.LEVEL_COLUMNS) for part in [empty, *known] if part is not None
             ]
-            row_rules.refuse_forecasts(frame, declared.rules, pl.concat(known).drop_nulls("value"))
+            row_rules.refuse_forecasts(frame, declared.rules, pl.concat(levels).drop_nulls("value"))
 
     def _store_frame(self, kind: FrameKind, frame: pl.DataFrame) -> dict[str, int]:
         deployment, replaces = self.deployment, self.feed.replaces
@@ -468,7 +468,7 @@ class _Ingest:
             )
             if replaces and report.waiting:
                 note = describe_waiting(store.read_waiting(self.dataset), self.dataset)
-                log.warning("%s waits: %s", self.feed.name, note)
+                self.log.warning("%s waits: %s", self.feed.name, note)
             if replaces:
                 # A user's own data set may have no news; windows are cut from an empty store then.
                 deployment.news_store().create()
@@ -510,7 +510,9 @@ def _measure(raw_files: Sequence[RawFile]) -> dict[str, int]:
     return {"files": len(raw_files), "bytes": sum(len(raw.content) for raw in raw_files)}
 
 
-def list_batches(deployment: Deployment, feed: Feed) -> Iterator[list[RawFile]]:
+def list_batches(
+    deployment: Deployment, feed: Feed, log: logging.Logger
+) -> Iterator[list[RawFile]]:
     """Yield the kept files of a feed, oldest first, in batches that hold no name twice.
 
     Earlier versions of a file come in their turn, so what only they hold is stored, too. A file
@@ -549,7 +551,7 @@ def count_rows(deployment: Deployment, dataset: str) -> dict[str, int]:
 
 def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
     """Return how many rows each store has lost since the last run of a data set ended."""
-    noted = deployment.receipts().find(_name_rows(dataset), "")
+    noted = deployment.receipts().find(f"rows {dataset}", "")
     if noted is None:
         return {}
     there = count_rows(deployment, dataset)
@@ -560,11 +562,7 @@ def find_lost(deployment: Deployment, dataset: str) -> dict[str, int]:
 
 def note_rows(deployment: Deployment, dataset: str) -> None:
     """Note how many rows are stored, for :func:`find_lost` of the next run."""
-    deployment.receipts().keep(_name_rows(dataset), "", count_rows(deployment, dataset))
-
-
-def _name_rows(dataset: str) -> str:
-    return f"rows {dataset}"
+    deployment.receipts().keep(f"rows {dataset}", "", count_rows(deployment, dataset))
 
 
 def ask_for_gone(deployment: Deployment, feeds: Sequence[Feed]) -> int:

@@ -296,7 +296,7 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) ->
         if old_news:
             (missing if rule.action is StaleNews.REFUSE else warnings).append(old_news)
     elif rule is not None and not frames.spec.news_source:
-        # A user's own data set may have no articles.
+        # Only the shared news must exist: a data set with its own may have no articles.
         missing.append("no news is stored, or none of a domain in COMPEVO_NEWS_DOMAINS")
     return DayInputs(built=built, newest=newest, missing=tuple(missing), warnings=tuple(warnings))
 
@@ -361,7 +361,8 @@ def forecast_day(
 ) -> DayForecast:
     """Issue the forecast of a day, or read the one that was issued before.
 
-    A day that was issued is verified and returned without any inference or look at the stored data.
+    A day that was issued is verified and returned without inference; notes say whether the stored
+    data or the model have changed since.
 
     ``day``, on the market's clock, has a time if days have several origins: without one the
     forecast begins at midnight. None is the newest day that can be forecast. Without ``known_to``
@@ -524,6 +525,7 @@ def _issue(
     on_step(f"forecasting {origin.day}")
     day_views, unknown = inputs.built.views, dict.fromkeys(others, "the model has not learnt it")
     if others and is_own:
+        # A user's new series are forecast, too, by what the model learnt of the others.
         unlearnt = stored.series.join(rows, on="series_id", how="anti")
         built = replace(stored, series=unlearnt).build_views(origin)
         rows, unknown = stored.series, dict(built.left_out)
@@ -568,28 +570,32 @@ def _issue(
         since = origin.until - max(DAY, spec.step)
         for entity, part in build.select_newest(build.select_series(spec, before)[0]):
             notes += tuple(describe_new_faults(entity, part, spec.step, since))
-        notes += tuple(_describe_unknown_ahead(day_views))
-        if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
-            notes += (describe_missing(without, len(forecaster.past_errors)),)
-        points = {
-            entity: forecast.select_points(entity)[issued.METHOD] for entity in forecast.entities
-        }
-        bands = {entity: select_band(forecast, entity, BAND_80) for entity in points}
-        notes += tuple(describe_outside(points, {e: band for e, band in bands.items() if band}))
+        notes += tuple(_describe_own_forecast(forecast, day_views, len(forecaster.past_errors)))
     # The record that is kept: if two runs issue at once, the first one's.
     return DayForecast(forecast=issued.read_issued(folder), folder=folder, is_new=True, notes=notes)
 
 
-def _describe_unknown_ahead(views: Iterable[WindowView]) -> Iterator[str]:
-    """Say which of a user's values known ahead lack steps of the forecast."""
+def _describe_own_forecast(
+    forecast: issued.IssuedForecast, views: Iterable[WindowView], known: int
+) -> Iterator[str]:
+    """Say what a user's table lacks, and where a mean is outside its own band.
+
+    ``known`` is the number of windows whose errors can make bands.
+    """
     for view in views:
         for name, values in view.step_covariates.items():
             missing = int(np.isnan(values[: view.horizon]).sum())
             if name.startswith(OWN) and not name.startswith(f"{OWN}@") and missing:
                 yield (
                     f"{name.removeprefix(OWN)!r} is not known ahead for {missing} of the "
-                    f"{view.horizon} steps of {view.entity}: add them to its table"
+                    f"{view.horizon} steps of {view.entity}: add them to its table, and forecast "
+                    "again with --supersede"
                 )
+    if without := sum(not entry["day_quantiles"] for entry in forecast.facts["series"]):
+        yield describe_missing(without, known)
+    points = {entity: forecast.select_points(entity)[issued.METHOD] for entity in forecast.entities}
+    bands = {entity: select_band(forecast, entity, BAND_80) for entity in points}
+    yield from describe_outside(points, {e: band for e, band in bands.items() if band})
 
 
 def _find_fitted_until(spec: DatasetSpec) -> datetime:
@@ -713,22 +719,24 @@ def refuse_implausible(
         far = float(np.abs(values_H - published).mean()) / spread
 
         low, high = rules.variables.get(view.variable, UNBOUNDED).bounds
-        problem = ""
+        problem, allowed = "", f" ({MOST_SPREADS:g} are allowed)"
         if not is_finite[view.entity]:
             problem = "holds values that are not numbers"
         elif not (low <= values_H.min() and values_H.max() <= high):
             problem = f"leaves the bounds of {view.variable}, {low:g} to {high:g}"
         elif nearest > MOST_SPREADS:
+            season = "yesterday" if view.step <= DAY else "the season before"
             far_season = "last week" if view.step < WEEK else "last year"
-            problem = f"is {nearest:.1f} spreads from the season before and from {far_season}"
+            problem = f"is {nearest:.1f} spreads from {season} and from {far_season}{allowed}"
         elif far > MOST_SPREADS:
-            problem = f"is {far:.1f} spreads from the published forecast"
+            problem = f"is {far:.1f} spreads from the published forecast{allowed}"
         if problem:
+            if is_finite[view.entity]:
+                problem += f", {values_H.mean():.5g} {view.unit} on average after {level:.5g},"
             raise DataError(
-                f"the forecast of {view.entity} for {forecast.origin:%Y-%m-%d} {problem} "
-                f"({MOST_SPREADS:g} are allowed), {values_H.mean():.5g} {view.unit} on average "
-                f"after {level:.5g}, and was not sealed: look at the newest published and measured "
-                "values; the next run tries again"
+                f"the forecast of {view.entity} for {forecast.origin:%Y-%m-%d} {problem} and was "
+                "not sealed: look at the newest published and measured values; the next run tries "
+                "again"
             )
 
 

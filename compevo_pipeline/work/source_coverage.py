@@ -40,7 +40,6 @@ COVERAGE_SCHEMA: dict[str, pl.DataType] = {
 }
 NEWS = "news"
 FILES, VALUES, DAYS = "files", "values", "days"  # what slots are
-_SATURDAY = 6
 _TOLERATED_SHARE = 0.01  # of a month's slots may be missing if a month is called whole
 _HOLIDAYS = 3  # in a month, of publishers that publish only on business days
 _MONTH_IN_NAME = re.compile(r"(?<!\d)((?:19|20)\d\d)[_-]?(0[1-9]|1[0-2])(?=\D|\d\d)")
@@ -210,7 +209,7 @@ def _sum_months(days: pl.DataFrame, today: date) -> pl.DataFrame:
         )
         .with_columns(day=pl.date_ranges("first", "last"))
         .explode("day")
-        .filter(~pl.col("on_weekdays") | (pl.col("day").dt.weekday() < _SATURDAY))
+        .filter(~pl.col("on_weekdays") | (pl.col("day").dt.weekday() < 6))
     )
     held = every.join(slots.select("group", "day", "stored"), on=["group", "day"], how="left")
     # Series that were collected at a finer step have more values than their grid.
@@ -239,7 +238,7 @@ def backfill(
     if deployment.data_mode is not Mode.LIVE:
         raise ConfigError(
             f"a backfill asks publishers, and the mode is {deployment.data_mode}: set "
-            "COMPEVO_MODE=live, or the mode of the resource deployment"
+            "COMPEVO_MODE=live, or the mode of the resource workspace"
         )
     now = deployment.clock()
     # A month that has not begun has no file, and its absence would end the backfill as a failure.

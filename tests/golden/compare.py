@@ -23,7 +23,6 @@ CLOSE = Closeness(1e-6, 1e-9)
 #: Another processor adds in another order, and the updates of a training let that grow: 28 of them
 #: to 2e-4 of a loss, and to 2e-4 of a policy loss whose terms cancel (one of AMD against another).
 TRAINED_ELSEWHERE = Closeness(1e-3, 5e-4)
-TRAININGS = "run_*"
 ABSENT = "(absent)"
 FLOAT_BITS = "float_bits"
 
@@ -55,7 +54,7 @@ def differences(old: Any, new: Any, *, same_machine: bool) -> list[str]:
         if not same_machine and is_hash(was) and is_hash(now):
             continue
 
-        is_trained = fnmatch.fnmatchcase(path, TRAININGS)
+        is_trained = fnmatch.fnmatchcase(path, "run_*")
         close = TRAINED_ELSEWHERE if is_trained and not same_machine else CLOSE
         if not equal(was, now, exact=same_machine, close=close):
             found.append(f"{path}: {describe_difference(was, now)}")

@@ -11,8 +11,7 @@ from tests.support.window_samples import DAY, HALF_HOUR
 
 ORIGIN = datetime(2026, 3, 30, 14, tzinfo=UTC)
 TITLE = "<script>alert('storm')</script> Storm cuts power"
-SEEN = "2026-03-29T22:10:00+00:00"
-ARTICLE = {"title": TITLE, "domain": "example.org", "available_at": SEEN}
+ARTICLE = {"title": TITLE, "domain": "example.org", "available_at": "2026-03-29T22:10:00+00:00"}
 
 
 def make_issued(entities=("NSW1", "SA1"), *, origin=ORIGIN, level=8000.0, known_steps=34):
@@ -66,6 +65,13 @@ def make_mixture(*methods, level=None):
     return IssuedForecast(rows=rows, facts=facts)
 
 
+def add_article_change(issued, change):
+    """Let the article move every series by so much, and both agents read it."""
+    added = {"article_changes": {"id1": change}, "chosen_news": [["id1"], ["id1"]]}
+    series = [entry | added for entry in issued.facts["series"]]
+    return IssuedForecast(rows=issued.rows, facts=issued.facts | {"series": series})
+
+
 def make_day(**changes):
     """Return tomorrow, yesterday's forecast, and what was measured yesterday: 100 MW less."""
     before = make_issued(origin=ORIGIN - DAY)
@@ -109,6 +115,7 @@ def make_facts(entities, origin, known_steps):
                 "chosen_news": [["id1"], []],
                 "levels": [[20.0] * 48, [-40.0] * 48],
                 "news_change": None,
+                "article_changes": {"id1": 12.0},
                 "last_week": [],
                 "day_quantiles": {},
                 "temperature": None,

@@ -16,7 +16,6 @@ JULY = date(2026, 7, 1)
 ACTUAL = "Operational_Demand/ACTUAL_HH"
 FORECAST = "Operational_Demand/FORECAST_HH"
 ROOFTOP = "ROOFTOP_PV/FORECAST"
-ZIP = "application/x-zip-compressed"
 ACTUAL_INDEX = (
     "I,OPERATIONAL_DEMAND,ACTUAL,3,REGIONID,INTERVAL_DATETIME,OPERATIONAL_DEMAND,"
     "OPERATIONAL_DEMAND_ADJUSTMENT,WDR_ESTIMATE,LASTCHANGED"
@@ -117,7 +116,7 @@ def serve_folder(replay, folder, files):
     names = [name for name, _ in files]
     replay.serve({(HOST, f"/Reports/Current/{folder}/"): listing(folder, names)})
     for name, body in files:
-        answer = Answer(body=body, kind=ZIP, etag=f'"{name}"')
+        answer = Answer(body=body, kind="application/x-zip-compressed", etag=f'"{name}"')
         replay.serve({(HOST, f"/Reports/CURRENT/{folder}/{name}"): answer})
 
 

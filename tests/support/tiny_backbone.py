@@ -9,7 +9,6 @@ from compevo_core.lm.backbone import load_backbone
 from compevo_core.lora import Backbone, Population
 
 CONFIG = PopulationConfig(agents=3, rank=4, alpha=8.0, dropout=0.0)
-_ADAPTER_SPREAD = 0.1
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "pad_token_id": 0}
 SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
 
@@ -51,4 +50,4 @@ def move_adapters(population):
     generator = torch.Generator().manual_seed(2)
     for kind in KINDS:
         for parameter in population.adapter_parameters(kind):
-            parameter.data.normal_(0, _ADAPTER_SPREAD, generator=generator)
+            parameter.data.normal_(0, 0.1, generator=generator)

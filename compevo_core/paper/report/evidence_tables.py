@@ -529,8 +529,7 @@ def text_table(rows: Sequence[Row]) -> Table:
     )
 
 
-_Makers = Sequence[Callable[[Sequence[Row]], Table]]
-EVIDENCE: Mapping[str, tuple[Sequence[str], _Makers, str]] = {
+EVIDENCE: Mapping[str, tuple[Sequence[str], Sequence[Callable[[Sequence[Row]], Table]], str]] = {
     "audit": (_AUDITED, [audit_table], "audit-news DATASET"),
     "specialists": (["dataset"], [answers_table, specialists_table], "experiment specialists"),
     "text": (["dataset", "split"], [text_table], "experiment text NAME"),

@@ -52,7 +52,6 @@ _AVERAGED = _ERRORS + _COSTS + QUANTILE_COLUMNS
 _LACKS_ROUND = pl.all_horizontal(
     pl.col("chosen_round").is_null(), pl.col("artifact_hash", "backbone").fill_null("").ne("")
 )
-_THINNED = re.compile(r"-every-\d+$")
 PAPER_METRICS = ("mae", "mse", "rmse", "mape_pct")  # the paper's metrics
 
 #: Scored from the population's run, with single agents: those of another run are no rivals of it.
@@ -181,7 +180,7 @@ def list_test_scopes(rows: pl.DataFrame, dataset: str, *, is_thinned: bool = Fal
     """
     scopes = list_scopes(select_pooled(rows).filter(pl.col("split") == "test"))
     subsets = sorted(subset for name, subset in scopes if name == dataset)
-    thinned = [subset for subset in subsets if _THINNED.search(subset)]
+    thinned = [subset for subset in subsets if re.search(r"-every-\d+$", subset)]
     if is_thinned:
         return thinned
     order = TEST_SUBSETS.get(dataset, ())

@@ -70,10 +70,6 @@ BACKBONES = "tab:model_generalization_summary"
 VARIANTS = "tab:ablation"
 EFFICIENCY = "tab:efficiency_comparison_main"
 LEAKAGE = "tab:memorization_risk_2026"
-LAMBDA_PG = "tab:lambda_sensitivity"
-TAU = "tab:tau_impact_data"
-JUDGE_FIGURES = "tab:judge_robustness"
-GAIN_FIGURES = "tab:lud_error_correlation"
 CONTEXT = "context-is-key"  # of the benchmark's own table, not the paper's
 DATASETS = ("electricity", "exchange", "traffic", "bitcoin")  # in the order of the paper's tables
 # The subset with the paper's own test windows, by data set: its figures are printed there.
@@ -567,7 +563,7 @@ COSTS = (
 )
 
 # The paper's tables of experiments that print figures; the others are curves without numbers.
-PRINTED = {"lambda-pg": LAMBDA_PG, "tau": TAU}
+PRINTED = {"lambda-pg": "tab:lambda_sensitivity", "tau": "tab:tau_impact_data"}
 ONE_FORECAST = "Identical results: this change did not affect any forecast."
 OTHER_WINDOWS = "The paper's figures belong to its own test windows, not to these."
 # Height of a curve's axis as a share of the error, so that a thousandth of it looks flat.
@@ -823,7 +819,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
         header=["Judges", "Cohen's kappa", "Pearson r", "Updates", "Source"],
         rows=[
             *(_own_cells(row, row["subject"], agreement) for row in judged),
-            *_printed_rows(JUDGE_FIGURES, "all", agreement, "500"),
+            *_printed_rows("tab:judge_robustness", "all", agreement, "500"),
         ],
         caption="Logic updates: agreement of judges",
         text_columns=(0, 4),
@@ -834,7 +830,7 @@ def build_lud(inputs: ReportInputs) -> list[Table]:
         header=["Updates", "Mean LUD", "Gain", "Pearson r", "Number", "Source"],
         rows=[
             *(_own_cells(row, f"{row['subject']}, by {row['judge']}", columns) for row in gained),
-            *_printed_rows(GAIN_FIGURES, "electricity", printed, ""),
+            *_printed_rows("tab:lud_error_correlation", "electricity", printed, ""),
         ],
         caption="Logic updates: size and gain of the forecast",
         text_columns=(0, 5),

@@ -182,7 +182,6 @@ def paired_table(tests: Sequence[Row]) -> Table:
 
 
 METRICS = ("mae", "rmse", "mape_pct", "wape_pct", "mase")
-SHORT_METRICS = ("mae", "rmse", "mape_pct")
 _SEEDS: Mapping[str, Callable[[Row], str]] = {"Seeds": lambda row: str(row["seeds"])}
 # A rule of the benchmark: the errors are shown with what was masked or left out.
 _COUNTS: Mapping[str, Callable[[Row], str]] = {
@@ -240,7 +239,7 @@ def short_table(rows: pl.DataFrame, dataset: str, subset: str) -> Table:
     room = max(MOST_SHORT_ROWS - (len(ranked) - len(others)), 0)
     records = [row for row in ranked if row not in others[room:]]
     counts = list_columns(records, {"Windows": _COUNTS["Windows"], **_SEEDS})
-    return _build_table(records, SHORT_METRICS, counts, notes=_describe_rows(records))
+    return _build_table(records, ("mae", "rmse", "mape_pct"), counts, notes=_describe_rows(records))
 
 
 def list_variant_tables(inputs: ReportInputs, dataset: str) -> list[Table]:
@@ -764,12 +763,21 @@ def count_verdicts(summaries: Sequence[ResultSummary]) -> str:
             f"CompEvo is better than the best other method in {len(wins)} of {len(summaries)} sets "
             f"of windows; {name}: {largest.describe()}. "
         )
-    outcomes = Counter(rival.outcome for result in summaries for rival in result.rivals)
+    # Methods that forecast the same, as a blend and its only member, count once.
+    compared = {
+        (result.scope, rival.test["mean_difference"]): rival.outcome
+        for result in summaries
+        for rival in result.rivals
+        if rival.test
+    }
+    outcomes = Counter(compared.values())
     better, worse, total = outcomes["better"], outcomes["worse"], outcomes.total()
     text += (
-        f"Of {total:,} comparisons CompEvo is better in {better:,} and worse in {worse:,}; "
-        f"{total - better - worse:,} are not decided"
+        f"Of {total:,} different comparisons by window CompEvo is better in {better:,} and worse "
+        f"in {worse:,}; {total - better - worse:,} are not decided"
     )
+    if without := sum(rival.test is None for each in summaries for rival in each.rivals):
+        text += f", and {without:,} methods were not compared by window"
     priors = [rival for result in summaries for rival in result.rivals if rival.is_prior]
     if not priors:
         return f"{text}."

@@ -164,7 +164,13 @@ def build_population_test_asset(
     shown = {
         **metadata.describe_scores(scores.rows, path),
         "mode": workspace.data_mode.value,
-        "paired_tests": metadata.render_table(paired_tests, rows=20),
+        # As many columns as a page shows.
+        "paired_tests": metadata.render_table(
+            paired_tests.select(
+                "subset", "method_b", "n", "mean_difference", "interval_low", "interval_high"
+            ),
+            rows=20,
+        ),
     }
     # What online weights lost, by series; nothing for weights that stay.
     if scores.regret.height:

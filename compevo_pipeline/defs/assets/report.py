@@ -66,7 +66,6 @@ def build_site_asset(
     return _site
 
 
-_SHOWN = 50
 RUN_AGE = timedelta(days=90)  # how long Dagster's record of a run stays, with events and logs
 LEAST_FREE_GIB = 5.0  # free space on the disks of both homes, below which the check warns
 FREE_SPACE = "free_space"
@@ -87,7 +86,10 @@ def remove_old_runs(
     been made. Of an asset by day, older days look so. With ``dry`` they are listed and stay.
     """
     keys = instance.all_asset_keys()
-    newest = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)}
+    # Of a version that was made: `last_run_id` may be a later run that made none.
+    records = instance.get_asset_records(keys)
+    made = [record.asset_entry.last_materialization_record for record in records]
+    newest = {record.run_id for record in made if record is not None}
     old = instance.get_run_records(
         dg.RunsFilter(
             statuses=[
@@ -152,7 +154,7 @@ def cleaned(context: Context, workspace: WorkspaceParam) -> dg.MaterializeResult
     )
     return dg.MaterializeResult(
         metadata={
-            "removed": metadata.render_table(table, rows=_SHOWN),
+            "removed": metadata.render_table(table, rows=50),
             "count": len(removed),
             "bytes": sum(removal.size for removal in removed),
             "free_gib": round(free, 1),

@@ -185,7 +185,6 @@ SERIES_CODE = (
     "compevo_pipeline/work/row_rules.py",
     "compevo_core/data/series.py",
     "compevo_core/data/cutting.py",
-    "compevo_pipeline/sources/feeds.py",
     "compevo_pipeline/sources",
     "compevo_pipeline/storage/series_store.py",
     "compevo_pipeline/storage/series_changes.py",
@@ -251,7 +250,6 @@ ARTICLES_CODE = (
     "compevo_pipeline/work/ingest.py",
     "compevo_pipeline/work/row_rules.py",
     "compevo_core/data/news.py",
-    "compevo_pipeline/sources/feeds.py",
     "compevo_pipeline/sources",
     "compevo_pipeline/storage/news_store.py",
 )

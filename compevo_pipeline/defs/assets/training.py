@@ -253,7 +253,7 @@ def describe_model(
             **({"validation_mae_by_round": sketch_validation(rounds)} if is_validated else {}),
             "logics": dg.MetadataValue.md(logics),
             "rounds": len(rounds),
-            "loss": last.loss,
+            **({"loss": last.loss} if last.grad_norm else {}),  # without a gradient step none
         }
 
     shown = {

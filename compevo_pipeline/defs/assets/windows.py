@@ -16,8 +16,6 @@ from compevo_pipeline.defs.definition import Context, Result, WorkspaceParam
 from compevo_pipeline.work import stored_windows
 from compevo_pipeline.work.deployment import Deployment
 
-_PREVIEW_WINDOWS = 5
-_MAX_CALENDAR_CHARACTERS = 80
 _MAX_COVERAGE_ROWS = 40  # traffic has hundreds of sensors
 
 
@@ -109,11 +107,11 @@ def describe_windows(workspace: Deployment, windows: WindowSet) -> Result:
                         "entity": view.entity,
                         "split": view.split,
                         "fold": view.fold,
-                        "calendar": str(view.calendar)[:_MAX_CALENDAR_CHARACTERS],
+                        "calendar": str(view.calendar)[:80],
                         "covariates": len(view.covariates),
                         "articles": len(view.candidate_ids),
                     }
-                    for view in windows.views()[:_PREVIEW_WINDOWS]
+                    for view in windows.views()[:5]
                 ]
             )
         ),

@@ -204,7 +204,7 @@ def _stack_rows(frames: Sequence[pl.DataFrame], schema: Mapping[str, pl.DataType
 
 
 def _read_day(raw: RawFile, part: str, kind: type[_Demand] | type[_Solar]) -> pl.DataFrame:
-    """Return 48 rows a region and field: its ``value`` in MW, ``start_utc``, ``available_at``.
+    """Return 48 rows per region and field: its ``value`` in MW, ``start_utc``, ``available_at``.
 
     Every region must have the part ``demand``; ``rooftopPv`` may be missing.
     """

@@ -203,7 +203,7 @@ class TomlSection(BaseModel):
     """A table of a TOML file."""
 
     # A misspelt key is an error: ignored, it would leave a default in its place in silence.
-    model_config = {"frozen": True, "extra": "forbid"}
+    model_config = {"frozen": True, "extra": "forbid", "use_attribute_docstrings": True}
 
 
 def read_unpacked(path: Path) -> bytes:

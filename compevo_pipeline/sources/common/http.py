@@ -64,7 +64,6 @@ CHALLENGE_SIGNS = (
 )
 """Lower-case texts of a bot-challenge or login page, in the first kilobytes of an answer."""
 
-_CHUNK_BYTES = 1 << 16
 _HEAD_BYTES = 1 << 16
 _CHALLENGE_BYTES = 4096  # the signs stand at the top of a page; data of megabytes is not searched
 _MAX_ERROR_BYTES = 1 << 20  # of an error page nothing but the beginning is looked at
@@ -408,7 +407,7 @@ def read_body(
 
     try:
         # What has arrived, where stream() waits for a whole chunk.
-        while chunk := response.raw.read1(_CHUNK_BYTES, decode_content=True):
+        while chunk := response.raw.read1(1 << 16, decode_content=True):
             if time.monotonic() > deadline:
                 raise TooSlow(f"{url}: it still sends when its time is over, after {size} bytes")
             size += len(chunk)

@@ -105,9 +105,7 @@ class Ledger:
         entry = self.get(source, name)
         if entry is None:
             return True
-        if entry.state is EntryState.ABSENT:
-            return entry.due_at is None or entry.due_at <= now
-        if entry.state is EntryState.SHORT:
+        if entry.state in (EntryState.ABSENT, EntryState.SHORT):
             return entry.due_at is not None and entry.due_at <= now
         return entry.state in (EntryState.FETCHED, EntryState.FAILED)
 

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import file_lock, write_bytes
+from compevo_core.runtime.files import LOCK_FILE, file_lock, write_bytes
 from compevo_pipeline.sources.common.base import Mode, RawFile
 from compevo_pipeline.sources.common.decode import check_member_path
 from compevo_pipeline.sources.common.ledger import Entry
 
 _HASH_DIGITS = 8
-_LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +110,7 @@ class RawStore:
             with part.open("rb") as stream:
                 os.fsync(stream.fileno())
 
-        with file_lock(path.parent / _LOCK, exclusive=True):
+        with file_lock(path.parent / LOCK_FILE, exclusive=True):
             if _holds(path, raw):
                 return
             if is_versioned and path.exists():

@@ -41,7 +41,6 @@ DOC_URL = "https://api.gdeltproject.org/api/v2/doc/doc"
 DOC_CAP = 250  # most records of one answer; an answer that long was cut, and its span is halved
 
 _STAMP = "%Y%m%d%H%M%S"
-_MEGABYTE = 10**6
 _FEWEST_TRIED = 8  # quarter hours; with fewer, nothing found is not a sign of a block
 _HASH_DIGITS = 8
 _DAY = timedelta(days=1)
@@ -81,7 +80,7 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
     refresh = _Refresh(
         live=live,
         requests_left=limits.most_requests,
-        bytes_left=limits.most_mb * _MEGABYTE,
+        bytes_left=limits.most_mb * 10**6,
         stored={entry.name for entry in entries if entry.state is EntryState.STORED},
     )
 

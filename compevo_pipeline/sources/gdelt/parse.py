@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import polars as pl
@@ -72,18 +72,6 @@ _Row = tuple[int, NewsRecord | None]
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
-class _Layout(NamedTuple):
-    """Keys of one spelling of an article; ``country`` is "" where it is not GDELT's own."""
-
-    seen: str
-    domain: str
-    country: str
-
-
-_ARTICLE_LIST = _Layout("seendate", "domain", "sourcecountry")
-_STORED_POLL = _Layout("timestamp", "source_name", "")
-
-
 class _ArticleList(BaseModel):
     articles: list[Any]
 
@@ -121,12 +109,13 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
     # A stored poll states its own fetch time; the archive was read much later.
     if isinstance(document, dict) and "events" in document:
         poll = decode.check_document(document, raw.name, _StoredPoll)
-        entries, layout, fetched_at = poll.events, _STORED_POLL, poll.fetched_at.astimezone(UTC)
+        entries, fetched_at = poll.events, poll.fetched_at.astimezone(UTC)
+        spelling = ("timestamp", "source_name", "")  # a poll's country is not GDELT's own
     else:
         # GDELT answers {} where it has none.
         known = {"articles": []} if document == {} else document
         entries = decode.check_document(known, raw.name, _ArticleList).articles
-        layout, fetched_at = _ARTICLE_LIST, raw.fetched_at
+        spelling, fetched_at = ("seendate", "domain", "sourcecountry"), raw.fetched_at
     if not entries:
         raise EmptyNewsAnswer(
             f"{raw.name}: an answer with no article; that is a rate limit or a failure, "
@@ -134,7 +123,7 @@ def parse_doc(raw: RawFile) -> tuple[pl.DataFrame, Counter[str]]:
         )
 
     # Counted by record: the JSON's lines are not the articles'.
-    rows = [(number, _read_doc_entry(entry, layout)) for number, entry in enumerate(entries, 1)]
+    rows = [(number, _read_doc_entry(entry, *spelling)) for number, entry in enumerate(entries, 1)]
     expected = "an article with url, seendate and a headline (counted in records)"
     counts = Counter({"repairs": repairs, "bytes replaced": replaced})
     return _build_articles(rows, raw, fetched_at, expected, counts)
@@ -225,22 +214,25 @@ def _is_throttle_notice(head: str) -> bool:
     return not is_list and (head.startswith("<") or is_notice)
 
 
-def _read_doc_entry(entry: object, layout: _Layout) -> NewsRecord | None:
-    """Return a listed article, or None where address, time or headline is not what it should be."""
+def _read_doc_entry(entry: object, seen: str, domain: str, country: str) -> NewsRecord | None:
+    """Return a listed article, or None where address, time or headline is not what it should be.
+
+    ``seen``, ``domain`` and ``country`` are its keys; "" where it has no country.
+    """
     if not isinstance(entry, dict) or not is_web_address(entry.get("url")):
         return None
-    seen_at = parse_utc(entry.get(layout.seen), _SEEN_FORMAT)
+    seen_at = parse_utc(entry.get(seen), _SEEN_FORMAT)
     title = decode.read_title(entry.get("title"))
     if seen_at is None or title is None:
         return None
 
-    country = entry.get(layout.country) if layout.country else None
+    place = entry.get(country) if country else None
     return NewsRecord(
         url=entry["url"],
         title=title,
-        domain=str(entry.get(layout.domain) or urlsplit(entry["url"]).hostname or ""),
+        domain=str(entry.get(domain) or urlsplit(entry["url"]).hostname or ""),
         language=str(entry.get("language") or ""),
-        country=str(country) if country else None,
+        country=str(place) if place else None,
         published_at=None,
         seen_at=seen_at,
     )

@@ -69,57 +69,39 @@ _MOST_INPUTS = 12_000
 class SeriesKeys(TomlSection):
     """The table of values, and how its cells are read."""
 
-    file: str = Field(
-        description="CSV or Parquet file; relative paths start at the TOML's folder; with a "
-        "*, as in sales/*.parquet, each file is a block of series"
-    )
-    time: str = Field(description="column of stamps")
-    period: str = Field(
-        default="",
-        description="column of the part of the day, where time holds days: 13:30, or its number",
-    )
-    values: list[str] = Field(min_length=1, description="columns of values, one series each")
-    id: str = Field(
-        default="",
-        description="column that names the series, where all share a value column, or two as "
-        "'store + item'",
-    )
-    static: list[str] = Field(
-        default=[],
-        description="columns with one number or word for each series, such as its kind; trees on "
-        "lags read them",
-    )
-    unit: str = Field(
-        min_length=1,
-        # A spreadsheet would run a cell that begins like a formula.
-        pattern=r"^(-|[^=+@\x00-\x1f-][^\x00-\x1f]*)$",
-        description="unit of the values, in any words",
-    )
-    time_zone: ClockZone = Field(
-        default="UTC", description="clock of stamps without an offset: Europe/Paris, UTC or +01:00"
-    )
-    time_format: str = Field(
-        default="", description="strptime format of the stamps; empty: ISO 8601"
-    )
-    stamps: Literal["start", "end"] = Field(
-        default="start", description="whether a stamp is the start or the end of its interval"
-    )
-    decimal: Literal[".", ","] = Field(default=".", description="decimal mark of the values")
-    duplicates: Literal["refuse", "first", "last", "mean"] = Field(
-        default="refuse", description="what to keep where one stamp has two different values"
-    )
-    aggregate: Literal["", "sum", "mean", "last"] = Field(
-        default="",
-        description="what becomes of all rows within a step, of events or an irregular meter; "
-        "empty: rows are on the grid",
-    )
-    fill: float | None = Field(
-        default=None, description="value of steps without a row, such as 0 of sales; empty: none"
-    )
-    repeated_hour: Literal["refuse", "first", "second"] = Field(
-        default="refuse",
-        description="which of the two hours it is when clocks go back and a stamp comes once",
-    )
+    file: str
+    """CSV or Parquet file; relative paths start at the TOML's folder; with a *, as in
+    sales/*.parquet, each file is a block of series"""
+    time: str
+    """column of stamps"""
+    period: str = ""
+    """column of the part of the day, where time holds days: 13:30, or its number"""
+    values: list[str] = Field(min_length=1)
+    """columns of values, one series each"""
+    id: str = ""
+    """column that names the series, where all share a value column, or two as 'store + item'"""
+    static: list[str] = Field(default=[])
+    """columns with one number or word for each series, such as its kind; trees on lags read them"""
+    # A spreadsheet would run a cell that begins like a formula.
+    unit: str = Field(min_length=1, pattern=r"^(-|[^=+@\x00-\x1f-][^\x00-\x1f]*)$")
+    """unit of the values, in any words"""
+    time_zone: ClockZone = "UTC"
+    """clock of stamps without an offset: Europe/Paris, UTC or +01:00"""
+    time_format: str = ""
+    """strptime format of the stamps; empty: ISO 8601"""
+    stamps: Literal["start", "end"] = "start"
+    """whether a stamp is the start or the end of its interval"""
+    decimal: Literal[".", ","] = "."
+    """decimal mark of the values"""
+    duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
+    """what to keep where one stamp has two different values"""
+    aggregate: Literal["", "sum", "mean", "last"] = ""
+    """what becomes of all rows within a step, of events or an irregular meter; empty: rows are on
+    the grid"""
+    fill: float | None = None
+    """value of steps without a row, such as 0 of sales; empty: none"""
+    repeated_hour: Literal["refuse", "first", "second"] = "refuse"
+    """which of the two hours it is when clocks go back and a stamp comes once"""
 
     @model_validator(mode="after")
     def _check_columns(self) -> "SeriesKeys":
@@ -135,29 +117,22 @@ class SeriesKeys(TomlSection):
 class GridKeys(TomlSection):
     """The steps that the values are put on."""
 
-    step: str = Field(
-        description="length of a step: 5min to 1d, weeks as 1w, months as 1mo (3mo, 12mo); rows "
-        "finer than a step of at most a day are averaged"
-    )
-    horizon: int = Field(
-        default=0, ge=0, le=MOST_STEPS, description="steps of a forecast; 0: depends on the step"
-    )
-    lookback: int = Field(
-        default=0, ge=0, le=_MOST_INPUTS, description="steps of history; 0: depends on the step"
-    )
-    stride: int = Field(
-        default=0,
-        ge=0,
-        description="steps from one forecast to the next in train, validation and test; 0: a "
-        "horizon or a day below daily grids, else one step",
-    )
-    season_steps: int = Field(
-        default=0, ge=0, description="season that the data show, in steps; 0: depends on the step"
-    )
-    max_fill_steps: int = Field(default=3, ge=0, description="longest gap that an input may bridge")
-    max_filled_inputs: int | None = Field(
-        default=None, ge=0, description="most of the inputs that may be bridged; empty: a quarter"
-    )
+    step: str
+    """length of a step: 5min to 1d, weeks as 1w, months as 1mo (3mo, 12mo); rows finer than a step
+    of at most a day are averaged"""
+    horizon: int = Field(default=0, ge=0, le=MOST_STEPS)
+    """steps of a forecast; 0: depends on the step"""
+    lookback: int = Field(default=0, ge=0, le=_MOST_INPUTS)
+    """steps of history; 0: depends on the step"""
+    stride: int = Field(default=0, ge=0)
+    """steps from one forecast to the next in train, validation and test; 0: a horizon or a day
+    below daily grids, else one step"""
+    season_steps: int = Field(default=0, ge=0)
+    """season that the data show, in steps; 0: depends on the step"""
+    max_fill_steps: int = Field(default=3, ge=0)
+    """longest gap that an input may bridge"""
+    max_filled_inputs: int | None = Field(default=None, ge=0)
+    """most of the inputs that may be bridged; empty: a quarter"""
 
     @model_validator(mode="after")
     def _check_step(self) -> "GridKeys":
@@ -209,14 +184,12 @@ class GridKeys(TomlSection):
 class SplitKeys(TomlSection):
     """Where train ends, and where validation does."""
 
-    fractions: tuple[float, float, float] | None = Field(
-        default=None,
-        description="train, validation, test: shares of all series' time; they move as it grows",
-    )
-    validation_from: date | None = Field(default=None, description="first day of validation")
-    test_from: date | None = Field(
-        default=None, description="first day of the test, which has no end"
-    )
+    fractions: tuple[float, float, float] | None = None
+    """train, validation, test: shares of all series' time; they move as it grows"""
+    validation_from: date | None = None
+    """first day of validation"""
+    test_from: date | None = None
+    """first day of the test, which has no end"""
 
     @model_validator(mode="after")
     def _check_one_rule(self) -> "SplitKeys":
@@ -234,13 +207,12 @@ class SplitKeys(TomlSection):
 class PlaceKeys(TomlSection):
     """Where the people of the series live."""
 
-    time_zone: PlaceZone = Field(default="UTC", description="time zone of weekdays and holidays")
-    country: str = Field(
-        default="", description="country of public holidays, such as FR; empty: none"
-    )
-    subdivision: str = Field(
-        default="", description="its state or region, such as BY; empty: the country"
-    )
+    time_zone: PlaceZone = "UTC"
+    """time zone of weekdays and holidays"""
+    country: str = ""
+    """country of public holidays, such as FR; empty: none"""
+    subdivision: str = ""
+    """its state or region, such as BY; empty: the country"""
 
     @model_validator(mode="after")
     def _check_holidays(self) -> "PlaceKeys":
@@ -257,39 +229,39 @@ class PlaceKeys(TomlSection):
 class _ValueTableKeys(TomlSection):
     """A table of values in addition to the series itself."""
 
-    file: str = Field(description="CSV or Parquet file")
-    time: str = Field(description="column of stamps")
-    values: list[str] = Field(min_length=1, description="columns of values")
-    id: str = Field(default="", description="column that names the series; empty: for every series")
-    time_format: str = Field(
-        default="", description="strptime format of the stamps; empty: ISO 8601"
-    )
-    decimal: Literal[".", ","] = Field(default=".", description="decimal mark of the values")
+    file: str
+    """CSV or Parquet file"""
+    time: str
+    """column of stamps"""
+    values: list[str] = Field(min_length=1)
+    """columns of values"""
+    id: str = ""
+    """column that names the series; empty: for every series"""
+    time_format: str = ""
+    """strptime format of the stamps; empty: ISO 8601"""
+    decimal: Literal[".", ","] = "."
+    """decimal mark of the values"""
 
 
 class CovariateKeys(_ValueTableKeys):
     """A table of daily values, such as the weather; finer rows become mean, lowest and highest."""
 
-    time: str = Field(description="column of days or stamps, on the clock of the series")
-    known: Literal["after", "before"] = Field(
-        default="after",
-        description="after: measured, known when the day is over; before: a plan or forecast that "
-        "is known when it begins",
-    )
+    time: str
+    """column of days or stamps, on the clock of the series"""
+    known: Literal["after", "before"] = "after"
+    """after: measured, known when the day is over; before: a plan or forecast that is known when it
+    begins"""
 
 
 class AheadKeys(_ValueTableKeys):
     """A table of values that are known ahead, one for each step: a temperature forecast, a plan."""
 
-    time: str = Field(description="column of stamps, of the same steps as the series")
-    known_at: str = Field(
-        default="",
-        description="column of the time at which each value was known; the newest value for a "
-        "step counts",
-    )
-    known: Literal["", "start"] = Field(
-        default="", description="start: every value was known from the start, as a calendar is"
-    )
+    time: str
+    """column of stamps, of the same steps as the series"""
+    known_at: str = ""
+    """column of the time at which each value was known; the newest value for a step counts"""
+    known: Literal["", "start"] = ""
+    """start: every value was known from the start, as a calendar is"""
 
     @model_validator(mode="after")
     def _check_one_rule(self) -> "AheadKeys":
@@ -304,59 +276,53 @@ class AheadKeys(_ValueTableKeys):
 class NewsKeys(TomlSection):
     """Where the articles come from that the agents may read."""
 
-    articles: str = Field(default="", description="CSV or Parquet file of articles")
-    time: str = Field(default="published_at", description="its column of publication times")
-    title: str = Field(default="title", description="its column of headlines")
-    url: str = Field(default="", description="its column of addresses; empty: none")
-    body: str = Field(default="", description="its column of texts; empty: none")
-    time_format: str = Field(
-        default="", description="strptime format of the times; empty: ISO 8601"
-    )
-    gdelt: str = Field(default="", description="query that live mode asks GDELT")
-    keywords: list[str] = Field(
-        default=[], description="keep articles that hold one of these words"
-    )
-    lookback_days: int = Field(default=7, ge=1, le=365, description="how far back candidates reach")
+    articles: str = ""
+    """CSV or Parquet file of articles"""
+    time: str = "published_at"
+    """its column of publication times"""
+    title: str = "title"
+    """its column of headlines"""
+    url: str = ""
+    """its column of addresses; empty: none"""
+    body: str = ""
+    """its column of texts; empty: none"""
+    time_format: str = ""
+    """strptime format of the times; empty: ISO 8601"""
+    gdelt: str = ""
+    """query that live mode asks GDELT"""
+    keywords: list[str] = Field(default=[])
+    """keep articles that hold one of these words"""
+    lookback_days: int = Field(default=7, ge=1, le=365)
+    """how far back candidates reach"""
 
 
 class EvaluationKeys(TomlSection):
     """How errors are measured, and what values may be."""
 
-    mape_threshold: float = Field(
-        default=0.0, ge=0, description="smaller values are left out of MAPE"
-    )
-    low: float | None = Field(
-        default=None, description="no value is below this, and no forecast; empty: any"
-    )
-    high: float | None = Field(
-        default=None, description="no value is above this, and no forecast; empty: any"
-    )
-    reconciliation: Literal["wls", "mint", "ols", "bottom-up"] = Field(
-        default="wls",
-        description="how totals are made to add up: by the width of bands, the covariance of "
-        "errors, all series alike, or only from their parts",
-    )
-    max_gap_share: float = Field(
-        default=0.05, ge=0, le=1, description="share of gaps above which a check warns"
-    )
+    mape_threshold: float = Field(default=0.0, ge=0)
+    """smaller values are left out of MAPE"""
+    low: float | None = None
+    """no value is below this, and no forecast; empty: any"""
+    high: float | None = None
+    """no value is above this, and no forecast; empty: any"""
+    reconciliation: Literal["wls", "mint", "ols", "bottom-up"] = "wls"
+    """how totals are made to add up: by the width of bands, the covariance of errors, all series
+    alike, or only from their parts"""
+    max_gap_share: float = Field(default=0.05, ge=0, le=1)
+    """share of gaps above which a check warns"""
 
 
 class ScheduleKeys(TomlSection):
     """When it is refreshed and forecast, where ``COMPEVO_SCHEDULES`` names it."""
 
-    at: TimeOfDay | None = Field(
-        default=None, description="time of the refresh, as 18:00; empty: after midnight"
-    )
-    zone: OptionalZone = Field(default="", description="its clock; empty: place.time_zone")
-    days_ahead: int = Field(
-        default=0,
-        ge=0,
-        le=1,
-        description="1: forecast the day after, from what is known at that time",
-    )
-    deadline: TimeOfDay | None = Field(
-        default=None, description="when a missing forecast is reported; empty: an hour after at"
-    )
+    at: TimeOfDay | None = None
+    """time of the refresh, as 18:00; empty: after midnight"""
+    zone: OptionalZone = ""
+    """its clock; empty: place.time_zone"""
+    days_ahead: int = Field(default=0, ge=0, le=1)
+    """1: forecast the day after, from what is known at that time"""
+    deadline: TimeOfDay | None = None
+    """when a missing forecast is reported; empty: an hour after at"""
 
     @model_validator(mode="after")
     def _check_at(self) -> "ScheduleKeys":
@@ -368,23 +334,25 @@ class ScheduleKeys(TomlSection):
 class PromptKeys(TomlSection):
     """The words that agents read."""
 
-    task: str = Field(default="", description="what is predicted, with {entity} for the series")
+    task: str = ""
+    """what is predicted, with {entity} for the series"""
 
 
 class Declaration(TomlSection):
     """A user's own data set."""
 
-    name: Name = Field(description="name of the data set: letters, digits and hyphens")
-    description: str = Field(default="", description="one sentence for the UI")
+    name: Name
+    """name of the data set: letters, digits and hyphens"""
+    description: str = ""
+    """one sentence for the UI"""
     series: SeriesKeys
     grid: GridKeys
     splits: SplitKeys
     place: PlaceKeys = PlaceKeys()
     covariates: CovariateKeys | None = None
     ahead: AheadKeys | None = None
-    totals: dict[str, list[str]] = Field(
-        default={}, description='names of series by the name of their total; ["*"]: all'
-    )
+    totals: dict[str, list[str]] = Field(default={})
+    """names of series by the name of their total; ["*"]: all"""
     news: NewsKeys = NewsKeys()
     evaluation: EvaluationKeys = EvaluationKeys()
     prompt: PromptKeys = PromptKeys()

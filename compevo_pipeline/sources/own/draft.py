@@ -73,7 +73,6 @@ _PARTS_OF_DAY = (23, 24, 25, 26, 46, 48, 50, 92, 96, 100, 276, 288, 300)
 _MOST_PARTS = 0.95  # share of cells that number parts of a day, where others do not: 2A, 2B
 _NAMES_PART = re.compile(r"(?i)hour|period|interval|block|slot|time|\bh[er]\b")
 _HOUR = timedelta(hours=1)
-_SUNDAY = 7
 _CHANGES = (3, 4, 9, 10, 11)  # months in which clocks change somewhere
 
 
@@ -133,122 +132,14 @@ def draft_declaration(
     draft = DraftedDeclaration()
     text = read_text_table(raw.content, raw.name)
     request = _find_columns(request, text, raw.name, draft)
-    named = filter(None, [request.id, request.period])
-    table = select_columns(text, raw.name, [request.time, *request.values, *named])
-    if (first := table[LINE][0]) > FIRST_ROW:
-        draft.findings.append(f"{first - FIRST_ROW} line(s) above the first row are left out")
-    times = frames.join_clock(TextColumn(table, raw.name, request.time), request.period)
-    columns = [TextColumn(table, raw.name, name) for name in request.values]
-    time_format = request.time_format or text_stamps.guess_format(times)
-    marks = [request.decimal] if request.decimal else [guess_decimal(each) for each in columns]
-    decimal: DecimalMark = "," if "," in marks else "."
-    if decimal == "," and not request.decimal:
-        draft.guesses.append("',' marks decimals; if not, give --decimal .")
-    unit = _find_unit(request, columns, decimal, draft)
-    is_either = (each.text.str.contains(r"^[1-9]\d{0,2}\.\d{3}$") for each in columns)
-    if not request.decimal and table.select(pl.all_horizontal(is_either).all()).item():
-        draft.guesses.append("'.' marks decimals; if it marks thousands, give --decimal ,")
-
-    ends = [name for name in (request.time, request.period) if _IS_END.search(name)]
-    # Where a day has 24:00, and none has 0:00, its hours are numbered by their ends.
-    is_last, is_first = (times.text.str.contains(rf"[T ]{hour}:00") for hour in ("24", "0?0"))
-    if times.table.select(is_last.any() & ~is_first.any()).item():
-        ends.append(request.period or request.time)
-    if ends and not request.stamps:
-        draft.guesses.append(f"{ends[0]!r} ends its interval; if not, give --stamps start")
-    zone = request.zone or "UTC"
-    try:
-        text_stamps.read_zone(zone)
-    except ValueError as error:
-        raise ConfigError(f"--zone: {error}") from error
-    stamps, about = frames.read_stamps(
-        times,
-        request.period,
-        zone=zone,
-        time_format=time_format,
-        by=request.id,
-        repeated_hour=request.repeated_hour or "refuse",
-        are_ends=request.stamps == "end",
-    )
-    if not request.zone and about.with_offset:
-        draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
-    elif not request.zone and (request.period or not about.are_days):
-        refuse_changing_clock(times, stamps.dt.replace_time_zone(None), request.id)
-        draft.guesses.append("the stamps have no offset and are read as UTC; if not, give --zone")
-    place = text_stamps.find_place_zone(zone)
-    if place != zone:
-        draft.guesses.append(
-            f"weekdays and holidays follow {place}; set place.time_zone to where people live"
-        )
-    step = _choose_step(request, stamps, raw.name, draft)
-    delays = frames.find_delays(
-        (stamps + text_stamps.find_standard_offset(zone)).dt.replace_time_zone(None), step
-    )
-    if step < DAY and delays.n_unique() == 1 and delays[0]:
-        draft.guesses.append(f"stamps come {delays[0]} after a step begins, and count for it")
-
-    sections: dict[str, dict[str, object]] = {
-        "series": {
-            "file": str(request.file.resolve()),
-            "time": request.time,
-            "period": request.period,
-            "values": list(request.values),
-            "id": request.id,
-            "static": list(request.static),
-            "unit": unit,
-            "time_zone": zone,
-            "time_format": time_format,
-            "stamps": request.stamps or ("end" if ends else "start"),
-            "repeated_hour": request.repeated_hour,
-            "duplicates": request.duplicates or None,
-            "decimal": decimal,
-            "aggregate": request.aggregate,
-            "fill": request.fill,
-        },
-        "grid": {"step": name_step(step)},
-        "place": {"time_zone": place, "country": request.country},
-        "covariates": {},
-        "ahead": {},
-        "news": {},
-    }
-
-    if (covariates := others.get("covariates")) and request.covariates:
-        daily, known = read_text_table(covariates.content, covariates.name), {"known": "after"}
-        sections["covariates"] = _draft_values(request, request.covariates, daily, decimal, known)
-    if (ahead := others.get("ahead")) and request.ahead:
-        table = read_text_table(ahead.content, ahead.name)
-        known_at = next((name for name in table.columns if name.lower() in _KNOWN_AT), "")
-        if not known_at:
-            draft.guesses.append(
-                f"the values of {ahead.name} count as known from the start, as there is no column "
-                f"{' or '.join(_KNOWN_AT)}; if they were measured, forecasts would know the future"
-            )
-        known = {"known_at": known_at} if known_at else {"known": "start"}
-        sections["ahead"] = _draft_values(
-            request, request.ahead, table, decimal, known, takes_words=True
-        )
-    if (news := others.get("news")) and request.news:
-        table = read_text_table(news.content, news.name)
-        stamp_names = ("published_at", "published", "date", "time", "stamp", "seen_at")
-        time = _find_column(table, news.name, stamp_names)
-        there = set(table.columns)
-        sections["news"] = {
-            "articles": str(request.news.resolve()),
-            "time": time,
-            "title": _find_column(table, news.name, ("title", "headline")),
-            "url": next((name for name in ("url", "link") if name in there), ""),
-            "body": next((name for name in ("body", "text", "summary") if name in there), ""),
-            "time_format": text_stamps.guess_format(TextColumn(table, news.name, time)),
-        }
-    if request.gdelt:
-        sections["news"]["gdelt"] = request.gdelt
+    sections = _draft_series(request, text, raw.name, draft)
+    sections |= _draft_others(request, others, str(sections["series"]["decimal"]), draft)
 
     # What the values show, beyond what the columns do; the plan of windows follows from them.
     declared = {"name": request.name, **_drop_unset(sections)}
     declaration = check_declaration(declared | {"splits": _ANY_SPLITS}, "the declaration")
-    del table, times, columns, stamps  # as large as what is read next
     frame, repairs = frames.parse_series(raw, declaration, text)
-    del text
+    del text  # as large as what is read next
     draft.findings.append(
         ", ".join(f"{count:,} {what}" for what, count in repairs.items() if count)
     )
@@ -257,28 +148,14 @@ def draft_declaration(
         for what, count in repairs.items()
         if what.startswith(frames.CODES)
     ]
-    gaps = []  # the share of steps without a value, rounded up, by series
-    for series_id, part in split_series(frame):
-        draft.warnings += describe_faults(series_id, part, step)
-        measured = part.drop_nulls("value")["start_utc"].sort()
-        if len(measured) < 2:
-            raise DataError(f"{series_id} has {len(measured)} value(s); a forecast needs more")
-        steps, longest, _ = measure_gaps(measured, step)
-        lacking = steps - len(measured)
-        gaps.append(math.ceil(100 * lacking / steps) / 100)
-        if len(gaps) <= _LISTED_SERIES:
-            draft.findings.append(
-                f"{series_id}: {steps:,} steps of {name_step(step)} from "
-                f"{measured[0]:%Y-%m-%d %H:%M} to {measured[-1]:%Y-%m-%d %H:%M} UTC, {lacking:,} "
-                f"of them without a value (longest gap: {longest:,} steps)"
-            )
-    if len(gaps) > _LISTED_SERIES:
-        draft.findings.append(f"{len(gaps) - _LISTED_SERIES} more series in the same way")
+    step = read_step(declaration.grid.step)
+    gaps = _describe_series(frame, step, draft)
 
     # On the clock of the zone without daylight saving.
+    offset = text_stamps.find_standard_offset(declaration.series.time_zone)
     rows = frame.select(
         pl.col("series_id").alias(SERIES),
-        (pl.col("start_utc") + text_stamps.find_standard_offset(zone)).alias(START),
+        (pl.col("start_utc") + offset).alias(START),
         pl.col("value").alias(VALUE),
     ).sort(SERIES, START)
     if request.test:
@@ -311,6 +188,146 @@ def draft_declaration(
     return draft
 
 
+def _draft_series(
+    request: Request, text: pl.DataFrame, name: str, draft: DraftedDeclaration
+) -> dict[str, dict[str, object]]:
+    """Return what the columns of values and stamps show: the series, their step and their place."""
+    named = filter(None, [request.id, request.period])
+    table = select_columns(text, name, [request.time, *request.values, *named])
+    if (first := table[LINE][0]) > FIRST_ROW:
+        draft.findings.append(f"{first - FIRST_ROW} line(s) above the first row are left out")
+    times = frames.join_clock(TextColumn(table, name, request.time), request.period)
+    columns = [TextColumn(table, name, value) for value in request.values]
+    time_format = request.time_format or text_stamps.guess_format(times)
+    decimal = _find_decimal(request, columns, draft)
+    unit = _find_unit(request, columns, decimal, draft)
+
+    ends = [name for name in (request.time, request.period) if _IS_END.search(name)]
+    # Where a day has 24:00, and none has 0:00, its hours are numbered by their ends.
+    is_last, is_first = (times.text.str.contains(rf"[T ]{hour}:00") for hour in ("24", "0?0"))
+    if times.table.select(is_last.any() & ~is_first.any()).item():
+        ends.append(request.period or request.time)
+    if ends and not request.stamps:
+        draft.guesses.append(f"{ends[0]!r} ends its interval; if not, give --stamps start")
+
+    zone = request.zone or "UTC"
+    try:
+        text_stamps.read_zone(zone)
+    except ValueError as error:
+        raise ConfigError(f"--zone: {error}") from error
+    stamps, about = frames.read_stamps(
+        times,
+        request.period,
+        zone=zone,
+        time_format=time_format,
+        by=request.id,
+        repeated_hour=request.repeated_hour or "refuse",
+        are_ends=request.stamps == "end",
+    )
+    if not request.zone and about.with_offset:
+        draft.guesses.append("days and weekdays follow UTC; to follow a place, give --zone")
+    elif not request.zone and (request.period or not about.are_days):
+        refuse_changing_clock(times, stamps.dt.replace_time_zone(None), request.id)
+        draft.guesses.append("the stamps have no offset and are read as UTC; if not, give --zone")
+    place = text_stamps.find_place_zone(zone)
+    if place != zone:
+        draft.guesses.append(
+            f"weekdays and holidays follow {place}; set place.time_zone to where people live"
+        )
+
+    step = _choose_step(request, stamps, name, draft)
+    delays = frames.find_delays(
+        (stamps + text_stamps.find_standard_offset(zone)).dt.replace_time_zone(None), step
+    )
+    if step < DAY and delays.n_unique() == 1 and delays[0]:
+        draft.guesses.append(f"stamps come {delays[0]} after a step begins, and count for it")
+    return {
+        "series": {
+            "file": str(request.file.resolve()),
+            "time": request.time,
+            "period": request.period,
+            "values": list(request.values),
+            "id": request.id,
+            "static": list(request.static),
+            "unit": unit,
+            "time_zone": zone,
+            "time_format": time_format,
+            "stamps": request.stamps or ("end" if ends else "start"),
+            "repeated_hour": request.repeated_hour,
+            "duplicates": request.duplicates or None,
+            "decimal": decimal,
+            "aggregate": request.aggregate,
+            "fill": request.fill,
+        },
+        "grid": {"step": name_step(step)},
+        "place": {"time_zone": place, "country": request.country},
+    }
+
+
+def _draft_others(
+    request: Request, others: Mapping[str, RawFile], decimal: str, draft: DraftedDeclaration
+) -> dict[str, dict[str, object]]:
+    """Return what the tables next to the values show: covariates, values known ahead, news."""
+    sections: dict[str, dict[str, object]] = {"covariates": {}, "ahead": {}, "news": {}}
+    tables = {key: read_text_table(raw.content, raw.name) for key, raw in others.items()}
+    if request.covariates:
+        daily, known = tables["covariates"], {"known": "after"}
+        sections["covariates"] = _draft_values(request, request.covariates, daily, decimal, known)
+    if request.ahead:
+        table = tables["ahead"]
+        known_at = next((name for name in table.columns if name.lower() in _KNOWN_AT), "")
+        if not known_at:
+            draft.guesses.append(
+                f"the values of {request.ahead.name} count as known from the start, as there is no "
+                f"column {' or '.join(_KNOWN_AT)}; if they were measured, forecasts would know the "
+                "future"
+            )
+        known = {"known_at": known_at} if known_at else {"known": "start"}
+        sections["ahead"] = _draft_values(
+            request, request.ahead, table, decimal, known, takes_words=True
+        )
+    if request.news:
+        table, name = tables["news"], request.news.name
+        stamp_names = ("published_at", "published", "date", "time", "stamp", "seen_at")
+        time = _find_column(table, name, stamp_names)
+        there = set(table.columns)
+        sections["news"] = {
+            "articles": str(request.news.resolve()),
+            "time": time,
+            "title": _find_column(table, name, ("title", "headline")),
+            "url": next((name for name in ("url", "link") if name in there), ""),
+            "body": next((name for name in ("body", "text", "summary") if name in there), ""),
+            "time_format": text_stamps.guess_format(TextColumn(table, name, time)),
+        }
+    if request.gdelt:
+        sections["news"]["gdelt"] = request.gdelt
+    return sections
+
+
+def _describe_series(
+    frame: pl.DataFrame, step: timedelta, draft: DraftedDeclaration
+) -> list[float]:
+    """Say what each series has, and return the share of its steps without a value, rounded up."""
+    gaps = []
+    for series_id, part in split_series(frame):
+        draft.warnings += describe_faults(series_id, part, step)
+        measured = part.drop_nulls("value")["start_utc"].sort()
+        if len(measured) < 2:
+            raise DataError(f"{series_id} has {len(measured)} value(s); a forecast needs more")
+        steps, longest, _ = measure_gaps(measured, step)
+        lacking = steps - len(measured)
+        gaps.append(math.ceil(100 * lacking / steps) / 100)
+        if len(gaps) <= _LISTED_SERIES:
+            draft.findings.append(
+                f"{series_id}: {steps:,} steps of {name_step(step)} from "
+                f"{measured[0]:%Y-%m-%d %H:%M} to {measured[-1]:%Y-%m-%d %H:%M} UTC, {lacking:,} "
+                f"of them without a value (longest gap: {longest:,} steps)"
+            )
+    if len(gaps) > _LISTED_SERIES:
+        draft.findings.append(f"{len(gaps) - _LISTED_SERIES} more series in the same way")
+    return gaps
+
+
 def _drop_unset(sections: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
     """Return the keys that are set, of the sections that have some."""
     return {
@@ -327,7 +344,7 @@ def _find_columns(
     if request.time and request.values and ALL not in request.values:
         return request
 
-    time = request.time or guess_time(table, name)
+    time = request.time or guess_time(table, name, request.time_format)
     if not request.time:
         draft.guesses.append(f"the stamps are in {time!r}; if not, give --time")
     if time not in table.columns:
@@ -358,6 +375,21 @@ def _find_columns(
             + ("; to change that, give --value, or --value all" if others else "")
         )
     return replace(request, time=time, period=period, id=series, values=values)
+
+
+def _find_decimal(
+    request: Request, columns: Sequence[TextColumn], draft: DraftedDeclaration
+) -> DecimalMark:
+    marks = [request.decimal] if request.decimal else [guess_decimal(each) for each in columns]
+    if "," in marks:
+        if not request.decimal:
+            draft.guesses.append("',' marks decimals; if not, give --decimal .")
+        return ","
+
+    is_either = (each.text.str.contains(r"^[1-9]\d{0,2}\.\d{3}$") for each in columns)
+    if not request.decimal and columns[0].table.select(pl.all_horizontal(is_either).all()).item():
+        draft.guesses.append("'.' marks decimals; if it marks thousands, give --decimal ,")
+    return "."
 
 
 def _find_unit(
@@ -513,11 +545,11 @@ def write_declaration(
         kind = Declaration.model_fields[title].annotation
         (section,) = (kind for kind in (kind, *get_args(kind)) if hasattr(kind, "model_fields"))
         for key, about in section.model_fields.items():
-            value = given.get(key)
+            value, meaning = given.get(key), " ".join((about.description or "").split())
             if value in (None, "", []):
-                lines.append(f"# {key} = {_to_toml(about.default)}  # {about.description}")
+                lines.append(f"# {key} = {_to_toml(about.default)}  # {meaning}")
             else:
-                lines.append(f"{key} = {_to_toml(value)}  # {about.description}")
+                lines.append(f"{key} = {_to_toml(value)}  # {meaning}")
     lines += [
         "",
         "# [totals] is left out: with it forecasts of sums of series are made to add up, as",
@@ -533,8 +565,8 @@ def _to_toml(value: object) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def guess_time(table: pl.DataFrame, name: str) -> str:
-    """Return the column of stamps: one with a likely name first.
+def guess_time(table: pl.DataFrame, name: str, time_format: str = "") -> str:
+    """Return the column of stamps, in a format if one is given: one with a likely name first.
 
     DataError if no column holds stamps, or the first row names no columns.
     """
@@ -545,7 +577,7 @@ def guess_time(table: pl.DataFrame, name: str) -> str:
             "a comma, semicolon, tab or |"
         )
     head = table.head(_LOOKED_AT)
-    candidates = _list_times(head, name)
+    candidates = _list_times(head, name, time_format)
     if not candidates:
         for column in (*_list_times(head[1:], name), *_list_times(head[:1], name)):
             # Most often units, or another format: name the row.
@@ -651,7 +683,7 @@ def refuse_changing_clock(times: TextColumn, walls: pl.Series, by: str) -> None:
         return
 
     is_change = (
-        (pl.col("_wall").dt.weekday() == _SUNDAY)
+        (pl.col("_wall").dt.weekday() == 7)  # a Sunday
         & (pl.col("_wall").dt.hour() <= 4)
         & pl.col("_wall").dt.month().is_in(_CHANGES)
     )
@@ -674,19 +706,22 @@ def _list_columns(table: pl.DataFrame) -> list[str]:
     return [column for column in table.columns if column != LINE]
 
 
-def _list_times(table: pl.DataFrame, name: str) -> list[str]:
-    return [c for c in _list_columns(table) if _holds_stamps(TextColumn(table, name, c))]
+def _list_times(table: pl.DataFrame, name: str, time_format: str = "") -> list[str]:
+    columns = [TextColumn(table, name, column) for column in _list_columns(table)]
+    return [column.name for column in columns if _holds_stamps(column, time_format)]
 
 
-def _holds_stamps(column: TextColumn) -> bool:
+def _holds_stamps(column: TextColumn, time_format: str = "") -> bool:
     filled = column.table.filter(~column.is_blank)
     # A number is a stamp as the month 202401 or the day 20240101, or in a column named like one.
     is_number = column.text.str.contains(r"^\d+(\.\d+)?$")
     is_number &= ~column.text.str.contains(r"^(19|20)\d\d(0[1-9]|1[0-2])(\d{2}(\d{4}(\d{2})?)?)?$")
     is_named = _rank(column.name, _TIMES) < 2 * len(_TIMES)
+    is_number &= not time_format
     if not filled.height or (filled.select(is_number.any()).item() and not is_named):
         return False
-    read = text_stamps.read_by_each(filled, column, {form: (form,) for form in text_stamps.FORMATS})
+    formats = (time_format,) if time_format else text_stamps.FORMATS
+    read = text_stamps.read_by_each(filled, column, {form: (form,) for form in formats})
     return any(not stamps.null_count() for stamps in read.iter_columns())
 
 

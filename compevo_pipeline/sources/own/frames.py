@@ -226,9 +226,10 @@ def _name_entities(
         texts = list(keys.values)
 
     labels = {text: make_label(text) for text in texts}
-    if "" in labels.values() or len(set(labels.values())) < len(labels):
+    counts = Counter(labels.values())
+    if alike := [text for text, label in labels.items() if not label or counts[label] > 1]:
         raise DataError(
-            f"{name}: the names {', '.join(map(repr, texts[:4]))} ... have the same letters and "
+            f"{name}: the names {', '.join(map(repr, alike[:4]))} have the same letters and "
             "digits, or none at all; rename the columns or series"
         )
     if keys.id:
@@ -276,7 +277,11 @@ def _find_starts(
             "correct the stamp, or write one row for each step: longer ones than a day are not "
             "made of finer rows",
         )
-        return starts - step if keys.stamps == "end" else starts
+        if keys.stamps != "end":
+            return starts
+        # A date ends with its day, and a midnight with the day before.
+        has_times = times.table.select(text_stamps.has_time(times.text).any()).item()
+        return starts - (step if has_times else step - DAY)
 
     distance = step
     if not (is_whole_step or keys.aggregate):

@@ -11,6 +11,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from datetime import time
 from pathlib import PurePath
 
 import polars as pl
@@ -50,12 +51,13 @@ _MONTHS = [re.compile(rf"(?i)(?:{names})[^\W\d]*\.?") for names in MONTHS_BY_NAM
 _HOUR = re.compile(r"(?i)(?:h|he|hr|hour)?[ _.-]*(\d{1,2})(?::00)?")
 _FEWEST_STAMPED = 10  # columns that are named by the stamps of a series
 _HOURS_OF_A_DAY = ([*range(24)], [*range(1, 25)], [*range(1, 26)])
-_MOST_NOTES = 40  # lines in which column names are looked for
+_MOST_NOTES = 40  # lines at either end that are searched for column names or remarks
 _MOST_OTHER_ROWS = 3  # of units below the column names, of totals at the end
 _TOTAL = (
     r"(?i)^\W*(grand total|total|sum|summe|gesamt|somme|suma|average|mean|median|max(imum)?|"
     r"min(imum)?|count|std|mittelwert|moyenne)\W*$"
 )
+_TWO_WORDS = r"[^\W\d]{2,}\W+[^\W\d]{2,}"
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_COLUMNS = 20
 
@@ -95,7 +97,7 @@ def read_text_table(content: bytes, name: str) -> pl.DataFrame:
     become one column, with hour and minute if there are any, and so do year and month, quarter or
     week. Columns that are the hours of a day, the months of a year or stamps become rows.
     """
-    return _join_dates(_stack_steps(_read_cells(content, name)))
+    return _join_dates(_stack_steps(_drop_other_rows(_read_cells(content, name))))
 
 
 def _stack_steps(table: pl.DataFrame) -> pl.DataFrame:
@@ -241,15 +243,26 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     cells = [cell for cell in cells if cell]
     rows = rows.select(LINE, *cells)
     # Files that were joined have the names again.
-    rows = rows.filter(~pl.all_horizontal(pl.col(cell).str.strip_chars() == cell for cell in cells))
+    return rows.filter(~pl.all_horizontal(pl.col(cell).str.strip_chars() == cell for cell in cells))
 
-    # Units below the column names, and totals at the end.
-    number = pl.int_range(pl.len())
-    are_units = (number < _MOST_OTHER_ROWS) & ~pl.any_horizontal(
-        pl.col(cell).str.contains(r"\d") for cell in cells
+
+def _drop_other_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows without empty ones, units below the column names, totals and notes at the end."""
+    cells = pl.exclude(LINE).str.strip_chars().fill_null("")
+    texts = rows.select(cells).with_columns(
+        n_filled=pl.sum_horizontal(cells != ""),
+        has_digit=pl.any_horizontal(cells.str.contains(r"\d")),
     )
-    is_total = (number >= pl.len() - _MOST_OTHER_ROWS) & pl.col(cells[0]).str.contains(_TOTAL)
-    return rows.filter(~(are_units.fill_null(value=True) | is_total.fill_null(value=False)))
+    number, n_rows = pl.int_range(pl.len()), pl.len()
+    is_first, is_last = number < _MOST_OTHER_ROWS, number >= n_rows - _MOST_OTHER_ROWS
+    first = pl.nth(0)
+    is_note = (pl.col("n_filled") == 1) & first.str.contains(_TWO_WORDS)
+    is_other = (
+        (pl.col("n_filled") == 0)
+        | (is_first & ~pl.col("has_digit"))
+        | (is_last & (first.str.contains(_TOTAL) | is_note))
+    )
+    return rows.filter(~texts.select(is_other).to_series())
 
 
 def _decode(content: bytes, name: str) -> str:
@@ -267,7 +280,10 @@ def _decode(content: bytes, name: str) -> str:
 
 
 def _leave_out_notes_below(body: str, separator: str, n_cells: int) -> str:
-    """Return rows without remarks below them: after an empty line, or several words in one cell."""
+    """Return rows without the remarks below them, which an empty line or a cell of words begins.
+
+    The search goes up from the end, to a row with all cells, a quote or a leading digit.
+    """
     lines = body.rsplit("\n", _MOST_NOTES)
     end = len(lines)
     for number in range(len(lines) - 1, max(-1, len(lines) - _MOST_NOTES), -1):
@@ -340,17 +356,22 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
         tables = (sheet.load_sheet(0, header_row=row) for row in range(_MOST_NOTES))
         # A title above the columns leaves most of them without a name.
         named = (
-            table
-            for table in itertools.takewhile(lambda table: table.height, tables)
+            (header_row, table)
+            for header_row, table in enumerate(itertools.takewhile(lambda t: t.height, tables))
             if _are_names([column.name for column in table.selected_columns])
         )
-        table = (next(named, None) or sheet.load_sheet(0)).to_polars()
+        header_row, table = next(named, None) or (0, sheet.load_sheet(0))
+        cells = table.to_polars()
     except fastexcel.FastExcelError as error:
         reason = str(error).splitlines()[0]
         raise DataError(
             f"{name} is not an Excel file that can be read ({reason}); save it as .xlsx or .csv"
         ) from error
-    return _convert_to_text(table, name)
+    # Excel has no dates: they are midnights.
+    times = cells.select(pl.selectors.datetime())
+    dates = [stamps.name for stamps in times if (stamps.dt.time() == time()).all()]
+    cells = cells.with_columns(pl.col(dates).cast(pl.Date))
+    return _convert_to_text(cells, name, first_line=header_row + FIRST_ROW)
 
 
 def _read_json(content: bytes, name: str) -> pl.DataFrame:
@@ -388,9 +409,16 @@ def _list_parts(part: object) -> Iterator[object]:
             yield from _list_parts(inner)
 
 
-def _convert_to_text(table: pl.DataFrame, name: str) -> pl.DataFrame:
+def _convert_to_text(table: pl.DataFrame, name: str, first_line: int = 1) -> pl.DataFrame:
     if not table.height:
         raise DataError(f"{name} has no rows; write it again")
+    # Excel has no integers: years, hours and names of series are whole numbers.
+    whole = [
+        cells.name
+        for cells in table.select(pl.selectors.float())
+        if (cells.fill_nan(None) % 1 == 0).all()
+    ]
+    table = table.with_columns(pl.col(whole).cast(pl.Int64, strict=False))
 
     as_text = [
         # Stamps as ISO 8601 in UTC where they have a zone: read like stamps of a CSV.
@@ -402,4 +430,4 @@ def _convert_to_text(table: pl.DataFrame, name: str) -> pl.DataFrame:
         for column, kind in table.schema.items()
         if not kind.is_nested()
     ]
-    return table.select(as_text).with_row_index(LINE, offset=1)
+    return table.select(as_text).with_row_index(LINE, offset=first_line)

@@ -32,8 +32,6 @@ SITE = "https://pems.dot.ca.gov/"
 LIST_SOURCE = "pems_lists"
 MAX_FILE_BYTES = 512 * 2**20
 LOOKBACK = timedelta(days=62)  # a month's file appears when the month is over
-_META = "meta"
-_SIGNED_IN = b"Logout"
 
 _Answer = TypeVar("_Answer")
 log = logging.getLogger(__name__)
@@ -115,7 +113,7 @@ class Clearinghouse:
             "password": self.access.password,
             "login": "Login",
         }
-        if _SIGNED_IN not in self.client.submit(SITE, form):
+        if b"Logout" not in self.client.submit(SITE, form):
             raise SourceBlocked(
                 f"{SITE} refused the log-in: check COMPEVO_PEMS_USER and COMPEVO_PEMS_PASSWORD by "
                 "logging in with a browser, where new terms may wait to be accepted"
@@ -141,7 +139,7 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
         # The newest table of stations up to the last day is kept among the raw files; it appears a
         # few times a year: in January the newest may be last year's.
         meta_years = (end.year - 1, end.year)
-        listed = [file for year in meta_years for file in site.list_files(_META, year)]
+        listed = [file for year in meta_years for file in site.list_files("meta", year)]
         listed = [file for file in listed if file.first <= end.date()]
         if listed and live.ledger.is_due(SOURCE, listed[-1].name, live.now):
             site.download(listed[-1])
@@ -202,7 +200,7 @@ def _fetch_file(
     except (SourceAbsent, SourceTransient) as error:
         if before is None:
             raise
-        # What it has is stored: it keeps no new file waiting.
+        # Its rows so far are stored, so this failure must not stop newer files.
         log.warning("%s is as short as before: %s", file.name, error)
         raw = None
 

@@ -45,7 +45,6 @@ CUSTOMER_URL = "https://customer-single-runs-api.open-meteo.com/v1/forecast"  # 
 RUN_HOUR = 18  # UTC; its run is the newest public one at AEMO's issue of 07:00 UTC
 LOOKBACK = timedelta(days=4)  # how far back a refresh looks for runs that it does not have
 _FORECAST_DAYS = 3  # from the start of the run; the day that is forecast ends 44 hours after it
-_NO_SUCH_RUN = ("modelRunUnavailable", "run is not available")
 
 PLACES: dict[str, tuple[float, float]] = {
     "NSW1": (-33.87, 151.21),  # Sydney
@@ -59,8 +58,6 @@ PLACES: dict[str, tuple[float, float]] = {
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 _FARTHEST_DEGREES = 0.5  # from a place to the grid point that answers for it; the grid is 0.1 wide
-_STREAMED_ERROR = b"Unexpected error while streaming data"
-_NO_SUCH_RUN_TEXT = b"modelRunUnavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +193,9 @@ def raise_if_streamed_error(content: bytes) -> None:
 
     SourceAbsent if Open-Meteo does not have the run; SourceTransient if the answer broke off.
     """
-    if _NO_SUCH_RUN_TEXT in content:
+    if b"modelRunUnavailable" in content:
         raise SourceAbsent("Open-Meteo does not have this run; ask again later")
-    if _STREAMED_ERROR in content:
+    if b"Unexpected error while streaming data" in content:
         raise SourceTransient("Open-Meteo's answer broke off; fetch the run again")
 
 
@@ -227,7 +224,7 @@ def _fetch_run(live: LiveContext, run: datetime, url: str) -> RawFile | None:
         raw = live.client.fetch(request)
     except SourceRejected as error:
         # For one place the answer to a run that is not there is 400; for several, 200 and a text.
-        if any(sign in str(error) for sign in _NO_SUCH_RUN):
+        if any(sign in str(error) for sign in ("modelRunUnavailable", "run is not available")):
             raise SourceAbsent(f"{name}: Open-Meteo does not have this run") from error
         raise
 

@@ -1,4 +1,4 @@
-"""The ridge that reads news: what it finds, and that no window reads its own truth."""
+"""The ridge that reads news: of one agent, with no window that reads its own truth; of all."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,18 +8,28 @@ import pytest
 import torch
 
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
+from compevo_core.agents.joint_reader import (
+    JointReader,
+    LogicScorer,
+    Standing,
+    fit_jointly,
+    take_turns,
+)
 from compevo_core.agents.linear_reader import PARTS, FittedReader, SealedReadings, read_words
+from compevo_core.agents.logics import LogicRecords
 from compevo_core.agents.observation import list_best_unread
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.ridge import PENALTIES
-from compevo_core.config.sections import MOST_ARTICLES, MemberConfig
+from compevo_core.agents.selection import FitnessSelection
+from compevo_core.config.run import RunConfig
+from compevo_core.config.sections import MOST_ARTICLES, MemberConfig, SelectionConfig
 from compevo_core.data.news_pool import NewsPool
+from compevo_core.errors import DataError
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.paper.planted_news import HEADLINES, SIGNS, make_pool, measure_residuals
 from tests.support.planted import base_windows, planted_world, sentence_encoder
 
 LOGIC = "Track news about power outages and rooftop solar in any region, at night, as a sign of x."
-OTHER = "Track news about interest rates in any region, at night, as a sign of x."
+NOISE = "Track news about interest rates in any region, at night, as a sign of x."
 SIZE = 384  # of an embedding
 START = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -41,10 +51,12 @@ def _make_examples(train):
     ]
 
 
-def _fit(examples, top_k=1, penalties=PENALTIES):
-    retriever = NewsRetriever(planted_world().news, sentence_encoder(), top_k)
-    members = [MemberConfig()]
-    return FittedReader(examples, retriever, members, np.ones((1, 1)), penalties=penalties)
+def _read(examples, members=1, top_k=1, news=None):
+    """A reader of agents with one base, members given by their number or one by one."""
+    if isinstance(members, int):
+        members = [MemberConfig()] * members
+    retriever = NewsRetriever(news or planted_world().news, sentence_encoder(), top_k)
+    return FittedReader(examples, retriever, members, np.ones((len(members), 1)))
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +69,11 @@ def _slope(values, effects):
 
 
 def test_held_out_readings_need_the_right_logic(examples):
-    reader = _fit(examples)
+    reader = _read(examples)
     effects = _scale_effects(planted_world().split("train"))
     ids = [e.view.window_id for e in examples]
     right, wrong = (
-        [reader.find(0, logic).held_out[name] for name in ids] for logic in (LOGIC, OTHER)
+        [reader.find(0, logic).held_out[name] for name in ids] for logic in (LOGIC, NOISE)
     )
     assert _slope(right, effects) > 0.4
     assert abs(_slope(wrong, effects)) < 0.2
@@ -76,7 +88,7 @@ def test_held_out_readings_need_the_right_logic(examples):
 def test_where_news_begins_late_every_block_has_some(examples):
     views = [replace(e.view, candidate_ids=()) for e in examples[:180]]
     late = [replace(e, view=view) for e, view in zip(examples, views, strict=False)]
-    blocks = _fit([*late, *examples[180:]]).blocks
+    blocks = _read([*late, *examples[180:]]).blocks
     assert [int(is_held_out_N[180:].sum()) for is_held_out_N, _ in blocks] == [12] * 5
 
 
@@ -86,22 +98,17 @@ def test_windows_without_articles_or_truth_are_left_out(examples):
     holed = some[1].truth_H.copy()
     holed[3] = np.nan
     some[1] = replace(some[1], truth_H=holed)
-    fit = _fit(some).find(0, LOGIC)
+    fit = _read(some).find(0, LOGIC)
     assert some[0].view.window_id not in fit.held_out
     assert np.isfinite(fit.held_out[some[1].view.window_id]).all()
     assert np.isfinite(fit.weights_ZH).all()
 
     empty = [replace(e, view=replace(e.view, candidate_ids=())) for e in examples]
-    assert not _fit(empty).find(0, LOGIC).weights_ZH.any()
+    assert not _read(empty).find(0, LOGIC).weights_ZH.any()
 
 
 def _make_row(title):
     return title, f"https://x.example/{title}", title, START
-
-
-def _read_news(examples, news):
-    retriever = NewsRetriever(news, sentence_encoder(), 8)
-    return FittedReader(examples, retriever, [MemberConfig()], np.ones((1, 1))), retriever
 
 
 def _give(example, *names, level, **changes):
@@ -120,8 +127,8 @@ def _read_titles(examples, titles, levels, *later, entities=("QLD1",)):
     pool = make_pool([_make_row(title) for title in (*titles, *later)], HashingEncoder())
     alike = np.repeat(sentence_encoder().encode(titles[:1]), len(pool.articles), axis=0)
     news = NewsPool(pool.articles, alike, sentence_encoder().name)
-    reader, retriever = _read_news(changed, news)
-    return reader, changed, [retriever.resolve([title]) for title in later]
+    reader = _read(changed, top_k=8, news=news)
+    return reader, changed, [reader.retriever.resolve([title]) for title in later]
 
 
 def test_a_number_is_read_by_its_words(examples):
@@ -163,7 +170,8 @@ def test_each_part_of_the_day_has_weights(examples):
         level_H = np.repeat([is_warm[0] - 0.5, 0.5 - is_warm[1]], 24)
         changed.append(_give(example, *(row[0] for row in rows[-2:]), level=level_H))
     pool = make_pool(rows, HashingEncoder())
-    reader, _ = _read_news(changed, NewsPool(pool.articles, np.stack(embeddings), "packaged"))
+    news = NewsPool(pool.articles, np.stack(embeddings), "packaged")
+    reader = _read(changed, top_k=8, news=news)
     articles = [
         RetrievedArticle("a", "1 Jan", "In the morning", warm),
         RetrievedArticle("b", "1 Jan", "In the evening", cold),
@@ -186,8 +194,8 @@ def test_the_meaning_of_a_word_turns_with_seasons(examples):
     begun = [replace(e, view=replace(e.view, candidate_ids=())) for e in changed[:120]]
 
     for known in (changed, begun + changed[120:]):
-        reader, retriever = _read_news(known, make_pool(rows, sentence_encoder()))
-        clear = retriever.resolve(["clear sky"])
+        reader = _read(known, top_k=8, news=make_pool(rows, sentence_encoder()))
+        clear = reader.retriever.resolve(["clear sky"])
         winter, summer = (reader.find(0, LOGIC).predict(changed[n].view, clear) for n in (0, 120))
         assert (winter.max() < -0.2 < 0.2 < summer.min()) == (known is changed)
 
@@ -213,7 +221,7 @@ def test_a_number_keeps_its_key_in_every_process():
 
 
 def test_articles_that_act_come_first(examples):
-    reader = _fit(examples, MOST_ARTICLES)
+    reader = _read(examples, top_k=MOST_ARTICLES)
 
     # Windows with news of only one acting topic: it explains the whole error.
     effects = planted_world().effects
@@ -271,3 +279,180 @@ def test_a_number_is_clipped_to_its_train_range(examples):
     # The word before and the word after it; the story's own number hardly ever repeats.
     assert (fit.keys_F > 0).sum() == 2
     np.testing.assert_array_equal(beyond, hottest)
+
+
+OUTAGES = "Track news about power outages in any region, at night, as a sign of x."
+SOLAR = "Track news about rooftop solar in any region, at night, as a sign of x."
+CONFIG = RunConfig.preset("specialists")
+
+
+def _equal(examples, agents):
+    return np.full((len(examples), agents), 1 / agents)
+
+
+def _score(examples, played, logic, agent=0, config=CONFIG):
+    """The gains of a logic of an agent, by window, given what all agents play."""
+    weights_NA = _equal(examples, len(played))
+    scorer = LogicScorer(_read(examples, len(played)), config)
+    return scorer.score(agent, [logic], Standing(played, weights_NA, weights_NA))[0]
+
+
+def _sum(examples, fits, weights_A):
+    """What a population reads in each window, held out."""
+    nothing = np.zeros(48)
+    names = [e.view.window_id for e in examples]
+    pairs = zip(fits, weights_A, strict=True)
+    return sum(w * np.array([f.held_out.get(name, nothing) for name in names]) for f, w in pairs)
+
+
+def test_a_lone_agent_is_read_as_by_itself(examples):
+    reader = _read(examples)
+    (joint,), own = fit_jointly(reader, [OUTAGES], _equal(examples, 1)), reader.find(0, OUTAGES)
+    np.testing.assert_allclose(joint.weights_ZH, own.weights_ZH, atol=1e-6)
+    for name, values_H in own.held_out.items():
+        np.testing.assert_allclose(joint.held_out[name], values_H, atol=1e-6)
+
+
+def test_two_agents_read_what_neither_reads_alone(examples):
+    reader = _read(examples, 2)
+    together = fit_jointly(reader, [OUTAGES, SOLAR], _equal(examples, 2))
+    alone = [reader.find(0, OUTAGES), reader.find(1, SOLAR)]
+    truth_NH = np.stack([e.truth_H for e in examples])
+    joint, mean, first = (
+        float(((truth_NH - _sum(examples, fits, weights)) ** 2).mean())
+        for fits, weights in ((together, [0.5, 0.5]), (alone, [0.5, 0.5]), (alone, [1.0, 0.0]))
+    )
+
+    assert joint < first - 0.5
+    assert joint < mean - 0.5  # the mean of both halves what one of them reads
+
+
+def test_an_agent_without_weight_says_nothing(examples):
+    reader = _read(examples, 2)
+    weights_NA = np.tile([1.0, 0.0], (len(examples), 1))
+    first, second = fit_jointly(reader, [OUTAGES, SOLAR], weights_NA)
+    assert not second.weights_ZH.any()
+    np.testing.assert_allclose(first.weights_ZH, reader.find(0, OUTAGES).weights_ZH, atol=1e-6)
+
+    # Where an agent has all the weight of a series, the other reads nothing of that series.
+    is_home = np.array([e.view.entity == "NSW1" for e in examples])
+    by_series_NA = np.stack([is_home, ~is_home], axis=1).astype(float)
+    apart = fit_jointly(reader, [OUTAGES, OUTAGES], by_series_NA)
+    assert np.abs(apart[0].weights_ZH - apart[1].weights_ZH).max() > 1e-3
+
+
+def test_a_shared_niche_is_paid_less_than_once(examples):
+    alone = _score(examples, [OUTAGES], OUTAGES).mean()
+    shared = [_score(examples, [OUTAGES] * 2, OUTAGES, agent).mean() for agent in (0, 1)]
+    free = _score(examples, [OUTAGES, SOLAR], SOLAR, 1).mean()
+    assert alone > 0.3
+    assert sum(shared) < 0.3 * alone
+    assert free > 3 * max(shared)
+    assert abs(_score(examples, [OUTAGES, NOISE], NOISE, 1).mean()) < 0.2 * free
+
+
+def test_readings_of_one_niche_add_little_where_each_fits_alone(examples):
+    config = CONFIG.with_overrides({"news.fit": "own"})
+    alone, shared = (
+        _score(examples, played, OUTAGES, config=config).mean()
+        for played in ([OUTAGES, NOISE], [OUTAGES, OUTAGES])
+    )
+    assert alone > 0.1
+    assert shared < 0.7 * alone  # the mean of two readings is one of them
+
+
+def test_an_agent_paid_by_its_own_error_is_scored_by_its_own_reading(examples):
+    config = CONFIG.with_overrides({"evolution.credit": "own"})
+    gain_N = _score(examples, [OUTAGES, SOLAR], OUTAGES, config=config)
+
+    reader = _read(examples, 2)
+    missed_NH = reader.truth_NH - reader.base_ANH[0]
+    left_NH = missed_NH - _sum(examples, [reader.find(0, OUTAGES)], [1.0])
+    np.testing.assert_allclose(gain_N, (missed_NH**2 - left_NH**2).mean(1), atol=1e-12)
+
+
+def test_the_second_agent_takes_the_niche_left(examples):
+    reader = _read(examples, 2)
+    selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
+    scorer, groups = LogicScorer(reader, CONFIG), [[OUTAGES], [OUTAGES, SOLAR]]
+
+    turns = take_turns(scorer, selection, [NOISE, NOISE], groups, LogicRecords(), [0, 1])
+    record = turns.describe(2)
+
+    assert turns.logics == [OUTAGES, SOLAR] and not turns.is_idle_A.any()
+    assert turns.gain_AN.shape == (2, len(examples))
+    np.testing.assert_allclose(record["rewards"], turns.gain_AN.mean(1))
+    assert record["best_response_gap"][1] > 0
+
+
+def test_a_useless_agent_is_left_out_and_returns(examples):
+    selection = FitnessSelection(2, CONFIG.selection, pays_contribution=True)
+    scorer = LogicScorer(_read([replace(e, truth_H=e.truth_H * 0) for e in examples], 2), CONFIG)
+
+    def take(scorer, selection, order=(0, 1)):
+        return take_turns(scorer, selection, [OUTAGES, SOLAR], [[], []], LogicRecords(), order)
+
+    assert take(scorer, selection).is_idle_A.all()
+
+    # With equal weights no agent is left out.
+    alike = FitnessSelection(2, SelectionConfig(uniform=True), pays_contribution=True)
+    alike.fitness_EA += torch.tensor([1.0, 0.0])
+    assert not take(scorer, alike).is_idle_A.any()
+    assert alike.open_weights([""]).tolist() == [[0.5, 0.5]]
+    selection.is_idle_A[:] = True
+    assert selection.weights([""]).tolist() == [[0.5, 0.5]]  # all are: they stay as they were
+    selection.is_idle_A[0] = False
+    assert selection.weights([""]).tolist() == [[1.0, 0.0]]
+    assert selection.open_weights([""]).tolist() == [[0.5, 0.5]]
+    back = take(LogicScorer(_read(examples, 2), CONFIG), selection, [1])
+    assert not back.is_idle_A.any()
+
+
+def test_a_generalist_reads_the_sum_of_all(examples):
+    generalist = MemberConfig(reads="everything")
+    reader = _read(examples, [generalist, MemberConfig()])
+    fit = reader.find(0, "any")
+    view = examples[0].view
+    ids = reader.retriever.retrieve_for(reader.members[0], "any", [view])[0]
+    articles = reader.retriever.resolve(ids)
+
+    assert len(articles) == len(view.candidate_ids)
+    total = np.sum([article.embedding for article in articles], axis=0) - fit.mean_X[:384]
+    expected_H = total @ fit.weights_ZH[:384]
+    np.testing.assert_allclose(fit.predict(view, articles), expected_H, atol=1e-4)
+
+
+def test_a_reader_is_fitted_on_its_own_windows(examples):
+    members, retriever = [MemberConfig()] * 2, _read(examples, 2).retriever
+    is_own_AN = np.ones((2, len(examples)), dtype=bool)
+    is_own_AN[1, ::2] = False
+    others = [replace(e, truth_H=-e.truth_H) if i % 2 == 0 else e for i, e in enumerate(examples)]
+    readers = [
+        FittedReader(of, retriever, members, np.ones((2, 1)), is_own_AN)
+        for of in (examples, others)
+    ]
+
+    of_all, of_own = (
+        [reader.find(agent, OUTAGES).weights_ZH for reader in readers] for agent in (0, 1)
+    )
+
+    assert not np.array_equal(*of_all)
+    np.testing.assert_array_equal(*of_own)
+
+
+def test_changed_weights_or_logics_fit_the_reader_again(examples):
+    selection = FitnessSelection(2, SelectionConfig())
+    reader = JointReader(_read(examples, 2), selection)
+    with pytest.raises(DataError, match="settle what all"):
+        reader.find(0, OUTAGES)
+    reader.settle([OUTAGES, SOLAR])
+    first = reader.find(0, OUTAGES)
+    selection.fitness_EA += torch.tensor([1e-4, 0.0])  # by less than gates move in a round
+    reader.settle([OUTAGES, SOLAR])
+    assert reader.find(0, OUTAGES) is first
+    selection.fitness_EA += torch.tensor([0.1, 0.0])
+    reader.settle([OUTAGES, SOLAR])
+
+    assert reader.find(0, OUTAGES) is not first
+    with pytest.raises(DataError, match="not fitted under"):
+        reader.find(1, OUTAGES)

@@ -27,7 +27,6 @@ def test_the_total_is_the_weighted_sum_of_terms():
 
 
 TRUTH_BH = torch.tensor([[0.0, float("nan"), 1.0], [2.0, 2.0, 2.0]])
-FORECAST_BH = torch.tensor([[1.0, 7.0, 4.0], [2.0, 2.5, 0.0]])
 
 
 @pytest.mark.parametrize(
@@ -39,7 +38,7 @@ FORECAST_BH = torch.tensor([[1.0, 7.0, 4.0], [2.0, 2.5, 0.0]])
     ],
 )
 def test_the_prediction_loss_covers_known_steps(loss, expected):
-    forecast_BH = FORECAST_BH.clone().requires_grad_()
+    forecast_BH = torch.tensor([[1.0, 7.0, 4.0], [2.0, 2.5, 0.0]], requires_grad=True)
     loss_B = objective.prediction_loss(forecast_BH, TRUTH_BH, ObjectiveConfig(loss=loss))
     assert loss_B.tolist() == pytest.approx(expected)
     loss_B.sum().backward()

@@ -48,7 +48,6 @@ from tests.support.window_samples import (
     make_window_set,
 )
 
-REPO = Path(__file__).parents[3]
 N_DAYS = 60
 
 
@@ -75,21 +74,14 @@ def train(windows):
 
 
 @pytest.mark.parametrize("name", [n for n in BASELINES if n != "weekly"])
-def test_a_saved_baseline_forecasts_the_same_bits(name, train, windows, tmp_path):
-    fitted = fit_baseline(name, train)
+def test_a_forecast_depends_on_no_folder_and_no_batch(name, train, windows, tmp_path):
+    fitted, views = fit_baseline(name, train), windows.views()
     fitted.save(tmp_path)
-    loaded = load_baseline(tmp_path)
+    loaded, whole = load_baseline(tmp_path), fitted.predict(views)
     assert (loaded.name, isinstance(loaded, Baseline)) == (name, True)
-    assert loaded.predict(windows.views()).tobytes() == fitted.predict(windows.views()).tobytes()
+    assert loaded.predict(views).tobytes() == whole.tobytes()
     assert not list(tmp_path.glob("*.pkl"))
-
-
-@pytest.mark.parametrize("name", [n for n in BASELINES if n != "weekly"])
-def test_a_forecast_does_not_depend_on_its_batch(name, train, windows):
-    fitted = fit_baseline(name, train)
-    whole = fitted.predict(windows.views())
-    alone = np.concatenate([fitted.predict([view]) for view in windows.views()])
-    assert np.array_equal(whole, alone)
+    assert np.array_equal(whole, np.concatenate([fitted.predict([view]) for view in views]))
     assert fitted.predict([]).shape == (0, 48)
 
 
@@ -177,7 +169,8 @@ def test_unknown_names_and_incomplete_folders_are_refused(tmp_path):
 
 
 def test_the_how_to_class_is_a_method_everywhere(request):
-    page = (REPO / "docs/how-to/add-a-baseline.md").read_text(encoding="utf-8")
+    repository = Path(__file__).parents[3]
+    page = (repository / "docs/how-to/add-a-baseline.md").read_text(encoding="utf-8")
     code = page.partition("```python\n")[2].partition("```")[0]
     request.addfinalizer(lambda: [names.pop("usual-day", None) for names in (BASELINES, PRIORS)])
     exec(compile(code, "add-a-baseline.md", "exec"), defined := {})  # noqa: S102 - our own page
@@ -369,9 +362,7 @@ def test_another_process_reads_what_the_first_one_kept(fitted, tmp_path):
     assert list_fits(fitted) == [("calendar-ridge", 0)]
     assert np.array_equal(first.predict(TRAIN.views()), second.predict(TRAIN.views()))
 
-
-def test_an_interrupted_fit_is_made_again(fitted, tmp_path):
-    SharedFits(tmp_path)("calendar-ridge", TRAIN)
+    # An interrupted fit is made again.
     next(tmp_path.rglob("baseline.json")).unlink()
     SharedFits(tmp_path)("calendar-ridge", TRAIN)
     assert len(fitted) == 2

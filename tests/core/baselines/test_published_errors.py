@@ -21,7 +21,6 @@ MODELS = ("published-error-ridge", "published-error-gbm")
 N_DAYS = 90
 N_TRAIN = 70
 FIRST = samples.from_nem(2025, 6, 1)
-ISSUED_BEFORE = timedelta(hours=7)
 UNKNOWN = 14
 
 
@@ -40,7 +39,7 @@ def make_publications(truth_DH):
     for day, truth_H in enumerate(truth_DH):
         # The error by half-hour is a slow walk: yesterday's is the best guess of today's.
         bias = 0.9 * bias + rng.normal(0, 20, 48)
-        issued = FIRST + day * samples.DAY - ISSUED_BEFORE
+        issued = FIRST + day * samples.DAY - timedelta(hours=7)
         for step in range(48):
             start = FIRST + day * samples.DAY + step * samples.HALF_HOUR
             median = truth_H[step] - bias[step]

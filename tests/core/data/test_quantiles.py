@@ -237,16 +237,34 @@ def test_daily_mean_and_peak_have_own_bands():
     forecast_NH = np.zeros((400, 48))
     forecast_NH[:, 30] = 60.0
     views = [window.view for window in windows]
-    found = estimate_day_quantiles(errors_of(windows, error_NH), views, forecast_NH)
+    past = replace(errors_of(windows, error_NH), forecast_NH=forecast_NH)
+    found = estimate_day_quantiles(past, views, forecast_NH)
     truth_NH = forecast_NH + error_NH
 
-    by_step = estimate_quantiles(errors_of(windows, error_NH), views, forecast_NH)
+    by_step = estimate_quantiles(past, views, forecast_NH)
     for name, truth_N in (("mean", truth_NH.mean(axis=1)), ("peak", truth_NH.max(axis=1))):
         inside = (found[name][:, LOW] <= truth_N) & (truth_N <= found[name][:, HIGH])
         assert 0.75 < inside[MEMORY:].mean() < 0.85, name
         assert np.isnan(found[name][: FEWEST - 1]).all()
     width = (found["mean"][:, HIGH] - found["mean"][:, LOW])[MEMORY:].mean()
     assert width < 0.8 * (by_step[MEMORY:, HIGH] - by_step[MEMORY:, LOW]).mean()
+
+
+def test_a_day_has_the_errors_of_days_like_it():
+    # Every other day is forecast higher, and errs ten times as far.
+    high_N1 = np.arange(2 * MEMORY)[:, None] % 2
+    forecast_NH = np.broadcast_to(100.0 * high_N1, (2 * MEMORY, 48))
+    windows = [replace(w, y=y) for w, y in zip(days(2 * MEMORY), forecast_NH, strict=True)]
+    error_N1 = RNG.normal(0, 1 + 9 * high_N1)
+    past = PastErrors.from_windows(windows, forecast_NH)
+    past = replace(past, error_NH=np.broadcast_to(error_N1, forecast_NH.shape))
+
+    views = [make_window(2 * MEMORY, x=X).view] * 2
+    found = estimate_day_quantiles(past, views, np.array([np.zeros(48), np.full(48, 100.0)]))
+
+    for name in ("mean", "peak"):
+        low, high = np.ptp(found[name][:, [LOW, HIGH]], axis=1)
+        assert 5 < high / low < 20, name
 
 
 def test_gapped_windows_still_give_a_daily_band():

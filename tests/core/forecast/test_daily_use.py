@@ -34,12 +34,6 @@ def _load(folder):
     return CompEvoForecaster.load(folder, news_pool())
 
 
-@pytest.fixture(scope="module")
-def followed(sealed):
-    """The days as a forecaster follows them."""
-    return _load(sealed).follow(DAYS)
-
-
 def view_before(days):
     """The same days, each viewed at 17:00 of the day before."""
     seen = {"unknown_steps": 14}
@@ -67,8 +61,8 @@ def test_no_forecast_knows_its_day(known, sealed):
     assert not np.allclose(clean.bases[:, ~until], poisoned.bases[:, ~until])
 
 
-def test_following_days_equals_forecasting_and_observing(sealed, followed):
-    forecaster = _load(sealed)
+def test_following_days_equals_forecasting_and_observing(sealed):
+    forecaster, followed = _load(sealed), _load(sealed).follow(DAYS)
     before = forecaster.predict(DAYS.views())
     assert np.array_equal(forecaster.follow(DAYS).aggregate, followed.aggregate)
     assert np.array_equal(forecaster.predict(DAYS.views()), before)
@@ -92,13 +86,12 @@ def test_priors_are_refitted_after_the_set_days(sealed):
     assert all(forecaster.priors.fitted[key] is not prior for key, prior in first.items())
 
 
-FIRST = 70
 N_NIGHTS = 100
 
 
 def make_days(count):
     """Return days that each have a view of midnight and one of seven hours before."""
-    days = windows("test", count, first_day=FIRST, news=False)
+    days = windows("test", count, first_day=70, news=False)
     return days.with_windows([*days, *view_before(days)])
 
 

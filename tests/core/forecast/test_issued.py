@@ -39,9 +39,7 @@ from tests.support.issued_samples import make_issued
 NOW = datetime(2026, 3, 30, 7, 30, tzinfo=UTC)
 NEWS = small.news_pool()
 ARTICLE = str(NEWS.articles["article_id"][0])
-WINDOWS = small.windows("test", 1, first_day=60)
-VIEWS = WINDOWS.views()
-ENTITY = VIEWS[0].entity
+VIEWS = small.windows("test", 1, first_day=60).views()
 
 
 class FakePopulation:
@@ -61,8 +59,8 @@ class FakePopulation:
         return {"mean": mean_NQ, "peak": np.full((len(views), len(LEVELS)), np.nan)}
 
     def predict(self, views):
-        assert not any(view.candidate_ids for view in views)
-        return np.full((len(views), 48), 80.0)
+        assert not any(ARTICLE in view.candidate_ids for view in views)
+        return np.array([np.full(48, 92.0 if view.candidate_ids else 80.0) for view in views])
 
     def predict_by_agent(self, views):
         shape = (len(views), 48)
@@ -83,7 +81,7 @@ class FakePopulation:
 
 def issue(level=100.0, issued_at=NOW, views=VIEWS, quantiles=None):
     facts = {"market_offset": timedelta(hours=10), "issued_at": issued_at, "commit": "abc"}
-    last_week = {ENTITY: np.where(np.arange(48) < 40, 90.0, np.nan)}
+    last_week = {VIEWS[0].entity: np.where(np.arange(48) < 40, 90.0, np.nan)}
     population = FakePopulation(level, quantiles)
     return issue_forecast(population, views, news=NEWS, last_week=last_week, **facts)
 
@@ -102,7 +100,8 @@ def test_a_forecast_holds_population_parts_and_origins():
     assert facts["series"][0]["chosen_news"] == [[ARTICLE], []]
     # What was read is named in the record itself: the store of news moves on.
     assert facts["articles"][ARTICLE]["title"] == NEWS.get_title(ARTICLE)
-    # Without its articles it would be 80 and not 100.
+    # Without its article it would be 92 and not 100, without any 80.
+    assert all(one["article_changes"] == {ARTICLE: 8.0} for one in facts["series"])
     assert list_news_changes(forecast) == {view.entity: 0.25 for view in VIEWS}
     assert facts["newest_candidate"] == max(NEWS.articles["available_at"]).isoformat()
 

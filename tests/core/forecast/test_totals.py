@@ -31,6 +31,7 @@ def past_errors(days=0):
         unknown_N=np.zeros(3 * days, dtype=np.int64),
         error_NH=np.stack([0 * error_G, error_G, 0 * error_G], axis=1).reshape(-1, 1)
         * np.ones((1, 48)),
+        forecast_NH=np.zeros((3 * days, 48)),
         scale_NH=np.full((3 * days, 48), np.nan),
         spread_N=np.ones(3 * days),
     )

@@ -27,7 +27,6 @@ SLOTS = [
 ]
 PROMPTS = [[5, 6, 7], [9, 10], [11, 12, 13, 14, 15]]
 SAMPLES = 5
-_BEGIN = [4]
 
 
 class FirstTokensForced:
@@ -57,7 +56,7 @@ def _settings(grammar, seed, **changes):
 
 def _sample(population, prompts, grammar, settings, way=sample_under_grammar):
     """Ids and mask of the samples, and where the generators then stand."""
-    groups = [[PromptGroup(_BEGIN, rows)] for rows in prompts]
+    groups = [[PromptGroup([4], rows)] for rows in prompts]
     with population.use_adapters(LOGIC):
         cache = population.prefill(population.pack(groups))
         ids, mask = way(population, cache, grammar, settings)

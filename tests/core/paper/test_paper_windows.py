@@ -21,8 +21,7 @@ from compevo_core.paper.paper_windows import (
 )
 from tests.support.window_samples import from_nem, make_daily_values, make_series
 
-FIRST = date(2020, 1, 1)
-DAYS = [FIRST + timedelta(days=number) for number in range(6)]
+DAYS = [date(2020, 1, 1) + timedelta(days=number) for number in range(6)]
 # Of the planted series one test day is the history of a train window, and one has no values.
 PUBLISHED = {
     ("NSW1", DAYS[0]): "test",

@@ -28,7 +28,14 @@ from compevo_core.report.tomorrow import (
     weight_table,
 )
 from tests.support import report_samples as samples
-from tests.support.issued_samples import ORIGIN, TITLE, make_day, make_issued, make_mixture
+from tests.support.issued_samples import (
+    ORIGIN,
+    TITLE,
+    add_article_change,
+    make_day,
+    make_issued,
+    make_mixture,
+)
 from tests.support.scored_samples import make_rows
 from tests.support.window_samples import DAY, make_window
 
@@ -191,25 +198,22 @@ def test_members_are_named_by_their_methods():
     assert "agent" not in render(single) and "Who carried weight" not in render(single)
 
 
-def add_effect(issued, size):
-    """Let an agent add so much to what it corrects, at three quarters of the weight."""
-    added = pl.when(pl.col("method") == "member-1").then(size).otherwise(0.0)
-    rows = issued.rows.with_columns(value=pl.col("value") + added)
-    changes = {"chosen_news": [["id1"], ["id1"]], "levels": [[0.0] * 48] * 2}
-    series = [entry | changes for entry in issued.facts["series"]]
-    return IssuedForecast(rows=rows, facts=issued.facts | {"series": series})
+def test_a_large_effect_names_article_and_agents():
+    plain = make_issued()
+    issued = add_article_change(plain, -315.0)
 
-
-def test_a_large_effect_names_article_and_agent():
-    issued = add_effect(make_issued(), -400.0)
     effects = list_effects(issued)
-    # The other agent adds 12 MW, less than a hundredth.
-    told = [(effect.entity, effect.agent, effect.amount) for effect in effects]
-    assert told == [("NSW1", "agent 1", "-315 MW"), ("SA1", "agent 1", "-315 MW")]
-    assert list_effects(make_issued()) == []
+
+    told = [(effect.entity, effect.agents, effect.amount) for effect in effects]
+    assert told == [(name, "agent 0, agent 1", "-315 MW") for name in ("NSW1", "SA1")]
+    # 12 MW are less than a hundredth, and older records do not have changes by article.
+    assert list_effects(plain) == []
+    series = [entry.items() for entry in issued.facts["series"]]
+    older = [{k: fact for k, fact in entry if k != "article_changes"} for entry in series]
+    assert list_effects(replace(issued, facts=issued.facts | {"series": older})) == []
 
     page = render(make_day(issued=issued))
-    assert "<b>NSW1 -315 MW</b>: &lt;script&gt;" in page and "agent 1</span>" in page
+    assert "<b>NSW1 -315 MW</b>: &lt;script&gt;" in page and "agent 0, agent 1</span>" in page
     assert "the news changes" not in render_tomorrow()
 
 
@@ -244,9 +248,6 @@ def test_the_newest_forecast_meets_its_equals(tmp_path):
     assert day.issued.hash == later.hash and day.before is None
 
 
-VOID = {"meta", "img", "br"}
-
-
 class ParsedPage(HTMLParser):
     """Collects tags with their attributes and the visible text, and checks that tags close."""
 
@@ -258,7 +259,7 @@ class ParsedPage(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
+        if tag not in {"meta", "img", "br"}:
             self.unclosed.append(tag)
 
     def handle_endtag(self, tag):

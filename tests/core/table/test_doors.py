@@ -171,6 +171,8 @@ def test_totals_add_up_in_forecast_and_backtest(reconciliation):
 def test_wrong_totals_are_refused():
     with pytest.raises(DataError, match="the total 'all' has no part 'c'; the series are a, b"):
         clone(RIDGE).set_params(totals={"all": ["a", "c"]}).fit(make_days(series=["a", "b"]))
+    with pytest.raises(DataError, match="the total 'a' is a series of its own; rename it"):
+        clone(RIDGE).set_params(totals={"a": ["b"]}).fit(make_days(series=["a", "b"]))
     with pytest.raises(ConfigError, match="reconciliation = 'best': give wls, mint, ols, bottom"):
         clone(RIDGE).set_params(reconciliation="best").fit(make_days())
 

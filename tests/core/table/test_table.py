@@ -89,8 +89,8 @@ def test_any_names_and_kinds_forecast_alike(kind, fitted):
     elif kind == "index":
         got = clone(RIDGE).fit(one.set_index("ds")["y"]).predict()
     elif kind == "polars":
-        got = clone(RIDGE).fit(pl.from_pandas(one)).predict()
-        assert isinstance(got, pl.DataFrame)
+        got = clone(RIDGE).fit(pl.from_pandas(one).cast({"ds": pl.Datetime("ms")})).predict()
+        assert isinstance(got, pl.DataFrame) and got["ds"].dtype == pl.Datetime("ms")
     elif kind == "arrow":
         got = clone(RIDGE).fit(pl.from_pandas(one).to_arrow()).predict()
     elif kind == "seconds":
@@ -369,6 +369,14 @@ def test_an_unreadable_table_is_refused_with_remedies(table, message):
         clone(RIDGE).fit(table)
 
 
+@pytest.mark.parametrize("argument", ["ahead", "past", "static"])
+def test_a_column_of_dates_is_refused_by_its_argument(argument):
+    dated = TABLE.assign(due=TABLE["ds"])
+
+    with pytest.raises(DataError, match=rf"'due' holds Datetime.*Forecaster\({argument}="):
+        clone(RIDGE).set_params(**{argument: ["due"]}).fit(dated)
+
+
 def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
     with pytest.raises(DataError, match=r"call fit\(df\) first"):
         Forecaster().predict()
@@ -397,6 +405,11 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         Forecaster(low="none").fit(TABLE)
     with pytest.raises(ConfigError, match=r"backtest\(methods=\[...\]\)"):
         Forecaster(["ets", "theta"]).fit(TABLE)
+    with pytest.raises(ConfigError, match="method is the class Forecaster: give an object"):
+        Forecaster(Forecaster).fit(TABLE)
+    named = clone(RIDGE).set_params(value="mean")
+    with pytest.raises(DataError, match="'mean' is the name of a result"):
+        named.backtest(TABLE.rename(columns={"y": "mean"}), windows=1)
     with pytest.raises(ConfigError, match="every 24 steps"):
         fitted.backtest(step=7)
     with pytest.raises(ConfigError, match="'ridge'; known: "):

@@ -17,9 +17,9 @@ from compevo_core.report.tables import clean_text
 from compevo_core.report.tomorrow import format_band
 from compevo_pipeline.cli import forecast as command
 from compevo_pipeline.storage.series_store import SeriesStore
-from tests.core.report.test_tomorrow import add_day_facts, add_effect
+from tests.core.report.test_tomorrow import add_day_facts
 from tests.support.commands import invoke
-from tests.support.issued_samples import ORIGIN, make_issued, make_mixture
+from tests.support.issued_samples import ORIGIN, add_article_change, make_issued, make_mixture
 from tests.support.operational import DATASET, make_deployment, make_frames
 from tests.support.window_samples import from_nem
 
@@ -157,10 +157,12 @@ def test_a_line_holds_energy_and_peak():
 
 
 def test_a_large_effect_of_news_is_shown():
-    issued = add_effect(make_issued(), -400.0)
+    issued = add_article_change(make_issued(), -315.0)
     shown = command.render_explanation(issued, read_parts(issued, "SA1"), None, SAMPLE)
     assert shown.splitlines()[5].startswith("SA1 -315 MW: '<script>alert('storm')")
-    assert shown.splitlines()[5].endswith("(agent 1)") and "NSW1" not in shown
+    assert shown.splitlines()[5].endswith("(agent 0, agent 1)") and "NSW1" not in shown
+    # Where agents list what they read, it is next to the title.
+    assert sum(line.endswith(" (-315 MW)") for line in shown.splitlines()) == 2
     assert [line[:4] for line in command.list_news_effects(issued)] == ["NSW1", "SA1 "]
 
 

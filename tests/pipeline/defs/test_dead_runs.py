@@ -113,10 +113,16 @@ def test_a_run_with_its_lock_is_left(instance):
     ("tags", "in_pods", "swept", "status"),
     [
         ({".dagster/grpc_info": "{}"}, False, 1, "FAILURE"),
+        (
+            {".dagster/grpc_info": "{}", "status": dg.DagsterRunStatus.CANCELING},
+            False,
+            1,
+            "CANCELED",
+        ),
         ({"status": dg.DagsterRunStatus.SUCCESS}, False, 0, "SUCCESS"),
         ({}, True, 0, "STARTED"),
     ],
-    ids=["of the daemon", "has ended", "is monitored by the cluster"],
+    ids=["of the daemon", "was terminated", "has ended", "is monitored by the cluster"],
 )
 def test_a_dead_run_ends_as_its_launcher_says(instance, monkeypatch, tags, in_pods, swept, status):
     run = claim(instance, **tags)

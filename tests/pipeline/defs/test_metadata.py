@@ -9,6 +9,7 @@ import math
 import re
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import markdown
@@ -18,12 +19,15 @@ from rich.console import Console
 
 from compevo_core.report.tables import Table
 from compevo_core.runtime.usage import format_duration
+from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.defs import loggers, metadata
 from compevo_pipeline.defs.assets.sources import build_articles_asset
 from compevo_pipeline.defs.jobs import describe_failure
+from compevo_pipeline.defs.resources import build_observation
 from compevo_pipeline.sources.feeds import Feed, default_feeds
 from tests.pipeline.sources.gdelt.test_parse import answer, article
 from tests.support.deployment import SetClock, open_home, read_materialization
+from tests.support.round_records import round_record
 from tests.support.sources import raw
 
 PIPELINE = Path(__file__).parents[3] / "compevo_pipeline"
@@ -103,6 +107,21 @@ def polylines(sketch):
         [tuple(map(int, corner.split(","))) for corner in points.split()]
         for points in re.findall(r'points="([^"]*)"', decode(sketch))
     ]
+
+
+def test_a_table_for_a_terminal_cuts_only_names():
+    rows = [["store-north-1" + 60 * "x", "198,994-202,500"], ["store-north-2", "1"]]
+    lines = Table(header=["series", "80 % band"], rows=rows).to_text(80, longest=12).splitlines()
+
+    assert 76 < max(map(len, lines)) <= 80
+    assert "store-north-1xx" in lines[1] and lines[1].endswith("…  198,994-202,500")
+
+
+@pytest.mark.parametrize("grad_norm", [0.0, 0.5])
+def test_a_round_without_a_gradient_step_shows_no_loss(tmp_path, grad_norm):
+    context, record = SimpleNamespace(asset_key="model"), round_record(0, grad_norm=grad_norm)
+    shown = build_observation(context, record, RunFolder(tmp_path)).metadata
+    assert ("loss" in shown) == ("grad_norm" in shown) == (grad_norm > 0)
 
 
 def test_a_wide_table_is_shown_in_parts():

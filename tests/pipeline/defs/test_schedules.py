@@ -9,6 +9,8 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 import pytest
 import responses
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run
 from dagster._utils.schedules import schedule_execution_time_iterator
 
 from compevo_core.errors import SourceTransient
@@ -397,6 +399,35 @@ def test_failed_checks_are_told_once(settings, receiver, tmp_path):
         assert look(now + timedelta(days=1), cursor)[0] == "2 new alert(s)"
 
 
+def test_each_block_of_a_family_is_told(settings, receiver, tmp_path):
+    blocks = dg.StaticPartitionsDefinition(["north", "south"])
+
+    @dg.asset(partitions_def=blocks)
+    def sales():
+        pass
+
+    @dg.asset_check(asset=sales, partitions_def=blocks)
+    def schema(context):
+        return dg.AssetCheckResult(passed=context.partition_key == "south", description="bad")
+
+    job = dg.define_asset_job("job", [sales], partitions_def=blocks)
+    defs = dg.Definitions(
+        assets=[sales], asset_checks=[schema], jobs=[job], executor=dg.in_process_executor
+    )
+    job = defs.resolve_job_def("job")
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        # A schedule makes all runs of a night before the first one begins.
+        runs = [
+            instance.create_run_for_job(job, tags={"dagster/partition": block})
+            for block in ("north", "south")
+        ]
+        execute_run(InMemoryJob(job), runs[0], instance)
+        evaluate_sensor(settings, "tell_failed_checks", instance, datetime.now(UTC), defs=defs)
+
+    (message,) = receiver.messages
+    assert "schema of sales for north failed" in message
+
+
 @pytest.mark.parametrize(
     ("minutes", "issued", "count"), [(-1, False, 0), (0, False, 1), (0, True, 0), (300, False, 1)]
 )
@@ -410,6 +441,12 @@ def test_a_missed_deadline_is_told(settings, receiver, idle, minutes, issued, co
 
     assert len(receiver.messages) == count
     assert all("2026-04-02" in message for message in receiver.messages)
+
+
+def test_without_schedules_no_deadline_is_watched(tmp_path, receiver, idle):
+    settings = make_settings(tmp_path, receiver.url, schedules="off")
+    said, _ = evaluate_sensor(settings, "tell_late_forecast", idle, DEADLINE)
+    assert "no forecast is watched" in said and receiver.messages == []
 
 
 @pytest.mark.parametrize(("hour", "count"), [(19, 0), (20, 1), (23, 1)])

@@ -198,8 +198,15 @@ def test_a_day_without_publication_is_refused(fresh):
     assert issue(fresh, date(2026, 2, 22)).is_new
 
 
-@pytest.mark.parametrize("factor", [1 / 1000, -1.0, float("nan")])
-def test_an_impossible_forecast_is_not_sealed(fresh, monkeypatch, factor):
+@pytest.mark.parametrize(
+    ("factor", "why"),
+    [
+        (1 / 1000, r"spreads from yesterday and from last week \(4 are allowed\), \d"),
+        (-1.0, r"leaves the bounds of demand_mw, -1000 to \d+, -\d"),
+        (float("nan"), "holds values that are not numbers and was not sealed"),
+    ],
+)
+def test_an_impossible_forecast_is_not_sealed(fresh, monkeypatch, factor, why):
     day = date(2026, 2, 21)
     sound = next_day.issued.issue_forecast
 
@@ -211,7 +218,7 @@ def test_an_impossible_forecast_is_not_sealed(fresh, monkeypatch, factor):
     folder = find_issued(fresh.issued(DATASET), origin.origin_utc, origin.until)
     with monkeypatch.context() as patched:
         patched.setattr(next_day.issued, "issue_forecast", spoil)
-        with pytest.raises(DataError, match="NSW1 for 2026-02-21"):
+        with pytest.raises(DataError, match=f"NSW1 for 2026-02-21 .*{why}"):
             issue(fresh, day)
     assert not is_issued(folder)
     assert issue(fresh, day).is_new and is_issued(folder)

@@ -1,35 +1,43 @@
-"""Counts of what is stored of each source, second refreshes, and backfills that resume."""
+"""Counts of what is stored of each source, backfills that resume, and what is not made again."""
 
 import logging
+import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import chain, repeat
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import dagster as dg
 import polars as pl
 import pytest
 
+from compevo_core.data.context import ContextBuilder
 from compevo_core.data.schemas import PUBLISHED_SCHEMA
+from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError, SourceBlocked
 from compevo_core.runtime.files import StoreBusy
 from compevo_core.runtime.usage import Steps
+from compevo_pipeline.config.settings import Layout, Settings
+from compevo_pipeline.definitions import build_defs
+from compevo_pipeline.defs import asset_checks
 from compevo_pipeline.defs.asset_keys import make_months, months_key
+from compevo_pipeline.defs.assets import windows as windows_asset
 from compevo_pipeline.defs.assets.sources import backfill_job, build_months_asset, report_months
 from compevo_pipeline.sources.bitinfocharts import METRICS
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.work import source_coverage as coverage
-from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series
-from tests.pipeline.sources import test_bitinfocharts as charts
-from tests.pipeline.sources import test_exchange as rates
+from compevo_pipeline.work.ingest import DATA_VERSION_TAG, WHAT_IS_NEW, hash_series, ingest_dataset
+from compevo_pipeline.work.stored_windows import cut_windows, write_windows
+from tests.pipeline.sources import test_daily_prices as daily
 from tests.pipeline.sources.gdelt import test_live as gdelt
 from tests.pipeline.sources.pems import test_pems as pems
-from tests.support import nemweb
+from tests.support import nemweb, operational
 from tests.support.commands import invoke
 from tests.support.deployment import QUIET, open_home
-from tests.support.live import LiveHome
+from tests.support.live import LOG, LiveHome
+from tests.support.population import news_pool
 from tests.support.replay import Answer
 from tests.support.trees import read_tree
 from tests.support.weather import ENDPOINT, answer, asked_run
@@ -308,17 +316,17 @@ def serve_operational(replay):
 
 def serve_charts(replay):
     # No tag: the program's own time of the last fetch has to do.
-    page = Answer(body=charts.page(), kind="text/html", modified="Fri, 20 Nov 2026 07:00:00 GMT")
-    replay.serve({charts.path(slug): page for slug in METRICS})
+    page = Answer(body=daily.page(), kind="text/html", modified="Fri, 20 Nov 2026 07:00:00 GMT")
+    replay.serve({daily.path(slug): page for slug in METRICS})
 
 
-RATES = {rates.BULK: rates.BULK_ANSWER, rates.TABLE: rates.RBA_ANSWER}
+RATES = {daily.BULK: daily.BULK_ANSWER, daily.TABLE: daily.RBA_ANSWER}
 MONTHS, PEMS = (date(2026, 6, 1), date(2026, 7, 1)), ("pems.dot.ca.gov", "/")
 CASES = {
     "electricity": (lambda replay: nemweb.serve_prices(replay, *MONTHS), NOW, WHAT_IS_NEW),
     "electricity-operational": (serve_operational, NOW, WHAT_IS_NEW),
-    "exchange": (lambda replay: replay.serve(RATES), rates.FRIDAY_EVENING, WHAT_IS_NEW),
-    "bitcoin": (serve_charts, charts.NOW, WHAT_IS_NEW),
+    "exchange": (lambda replay: replay.serve(RATES), daily.FRIDAY_EVENING, WHAT_IS_NEW),
+    "bitcoin": (serve_charts, daily.NOW, WHAT_IS_NEW),
     "traffic": (lambda replay: replay.serve({PEMS: pems.Site()}), pems.NOW, WHAT_IS_NEW),
     # An hour of it: a day is hundreds of files.
     coverage.NEWS: (gdelt.serve_gal, gdelt.NOW, gdelt.HOUR),
@@ -353,3 +361,102 @@ def test_a_second_refresh_writes_no_row(replay, tmp_path, dataset):
     assert [seen.path for seen in replay.seen[asked:] if not seen.is_conditional] == []
     assert {name: counts["files"] for name, counts in second.items()} == dict.fromkeys(first, 0)
     assert stored_files(home) == before
+
+
+def test_files_are_parsed_once(tmp_path):
+    workspace = open_home(tmp_path, now=NOW)
+    parsed: list[str] = []
+    feeds = [feed for feed in default_feeds()["bitcoin"] if feed.exists_in(Mode.SAMPLE)]
+
+    def watch(feed):
+        def parse(files):
+            parsed.append(feed.name)
+            return feed.parsers[FrameKind.SERIES](files)
+
+        return replace(feed, parsers={**feed.parsers, FrameKind.SERIES: parse})
+
+    def ingest(chosen=feeds):
+        return ingest_dataset(workspace, "bitcoin", [watch(feed) for feed in chosen], log=LOG)
+
+    ingest()
+    before = read_tree(tmp_path)
+    counts = ingest()
+    assert len(parsed) == len(feeds)
+    assert counts[feeds[0].name]["known files"] == counts[feeds[0].name]["files"] > 0
+    assert read_tree(tmp_path) == before
+
+    # A run that accepts gaps is asked for with other parsers.
+    ingest([feed.accept_gaps() for feed in feeds])
+    assert len(parsed) == 2 * len(feeds)
+
+
+@pytest.mark.slow
+def test_a_second_run_cuts_no_window(tmp_path, monkeypatch):
+    defs = build_defs(Settings(home=tmp_path / "home", mode=Mode.SAMPLE), clock=lambda: NOW)
+    keys = ("series", "bitcoin"), ("windows", "bitcoin"), ("news", "articles")
+    selection = dg.AssetSelection.assets(*map(dg.AssetKey, keys))
+    job = dg.define_asset_job("some", selection, executor_def=dg.in_process_executor)
+    resolved = dg.Definitions.merge(defs, dg.Definitions(jobs=[job])).resolve_job_def("some")
+
+    (tmp_path / "dagster").mkdir()
+    with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
+        first = resolved.execute_in_process(instance=instance)
+        before = read_tree(tmp_path / "home")
+        monkeypatch.setattr(windows_asset.stored_windows, "cut_windows", None)
+        monkeypatch.setattr(asset_checks, "run_suites", None)
+        monkeypatch.setattr(asset_checks, "WindowSet", None)
+        second = resolved.execute_in_process(instance=instance)
+
+    assert first.success and second.success
+    assert read_tree(tmp_path / "home") == before
+    runs = (first, second)
+    one, other = (run.asset_materializations_for_node("windows__bitcoin")[0] for run in runs)
+    assert one.tags["dagster/data_version"] == other.tags["dagster/data_version"]
+    assert one.metadata.keys() == other.metadata.keys()
+    judged = [len(run.get_asset_check_evaluations()) for run in runs]
+    assert judged[0] == judged[1] > 0
+
+
+@pytest.mark.parametrize("change", ["value", pytest.param("article", marks=pytest.mark.slow)])
+def test_windows_before_a_change_stay(tmp_path, monkeypatch, change):
+    layout = Layout(root=tmp_path / "sample")
+    operational.store_until(layout, operational.issue_time(date(2026, 2, 24)))
+    workspace = operational.open_workspace(layout)
+    workspace.news_store().upsert_articles(news_pool().articles)
+    dataset = operational.DATASET
+    windows = cut_windows(workspace, dataset)
+    write_windows(workspace, windows)
+
+    built: list[datetime] = []
+    build_view = ContextBuilder.build_view
+
+    def count(self, series, entity, inputs, *others):
+        built.append(inputs.origin_utc)
+        return build_view(self, series, entity, inputs, *others)
+
+    monkeypatch.setattr(ContextBuilder, "build_view", count)
+    init = WindowView.__init__
+    with patch.object(WindowView, "__init__", autospec=True, side_effect=init) as read:
+        cut_windows(workspace, dataset)
+    assert built == [] and read.call_count == len(windows)
+
+    first_changed = datetime(2026, 2, 1, tzinfo=UTC)
+    if change == "value":
+        store = workspace.series_store()
+        at = pl.col("start_utc") == first_changed + timedelta(days=20)
+        raised = pl.when(at).then(pl.col("value") + 1.0).otherwise("value").alias("value")
+        store.write(dataset, store.read(dataset).with_columns(raised))
+    else:
+        workspace.news_store().upsert_articles(make_articles([first_changed + timedelta(days=2)]))
+
+    again = cut_windows(workspace, dataset)
+    n_built = len(built)
+    assert all(origin + timedelta(days=2) > first_changed for origin in built)
+    assert 0 < n_built < len(windows)
+
+    # As if all were cut again, to the last bit.
+    shutil.rmtree(layout.receipts)
+    whole = cut_windows(workspace, dataset)
+    assert len(built) - n_built == len(whole)
+    assert (again.hash, again.manifest) == (whole.hash, whole.manifest)
+    assert again.hash != windows.hash

@@ -15,7 +15,6 @@ from tests.support.deployment import deploy, open_home, read_materialization
 from tests.support.store_workers import articles
 
 pytestmark = pytest.mark.slow
-MADE = ("series/traffic", "news/articles", "news/embeddings", "windows/traffic")
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def test_new_windows_mark_their_own_models(deployment):
 def real(tmp_path_factory):
     """Materialized by runs, so that every event has the versions that the assets give."""
     made = deploy(tmp_path_factory.mktemp("home"))
-    made.materialize(*MADE)
+    made.materialize("series/traffic", "news/articles", "news/embeddings", "windows/traffic")
     return made
 
 

@@ -119,6 +119,17 @@ def test_a_win_over_the_best_leads_the_report():
         assert count_verdicts(results).startswith("Of ")
 
 
+def test_equal_forecasts_count_once():
+    scores = make_scores(compevo=195.0, calendar_ridge=205.0, gbm=210.0, blend=210.0, film=300.0)
+    told = _paired_with_prior(-12.0, -1.0)[0]
+    tests = [told | {"method_b": "gbm"}, told | {"method_b": "blend"}]
+
+    text = count_verdicts(summarize_results(replace(scores, paired=tests)))
+
+    assert "Of 1 different comparisons by window CompEvo is better in 1 and worse in 0" in text
+    assert "2 methods were not compared by window" in text
+
+
 def test_errors_stand_beside_the_best_method():
     inputs = make_wins()
     told = describe_errors(inputs, "electricity", "aemo-2021-events")

@@ -20,21 +20,29 @@ def made() -> None:
     print("a line of its log")  # noqa: T201 - captured by the run
 
 
+@dg.asset(name="made")
+def fails() -> None:
+    """The same asset, when it cannot be made."""
+    raise dg.Failure("no")
+
+
 def test_old_runs_go_with_their_events(tmp_path):
     now = datetime.now(UTC)
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         runs = [dg.materialize([made], instance=instance).run_id for _ in range(3)]
+        # It begins to make a version, and makes none.
+        runs.append(dg.materialize([fails], instance=instance, raise_on_error=False).run_id)
         assert remove_old_runs(instance, now) == []
 
         later = now + RUN_AGE + timedelta(days=1)
         found = remove_old_runs(instance, later, dry=True)
-        assert {one.path.stem for one in found} == set(runs[:2])
+        assert {one.path.stem for one in found} == {*runs[:2], runs[3]}
         assert min(one.size for one in found) > 0
         assert all(instance.has_run(run) for run in runs)
 
         remove_old_runs(instance, later)
-        assert [instance.has_run(run) for run in runs] == [False, False, True]
-        assert instance.get_latest_materialization_event(made.key) is not None
+        assert [instance.has_run(run) for run in runs] == [False, False, True, False]
+        assert instance.fetch_materializations(made.key, limit=1).records
         assert remove_old_runs(instance, later) == []
     assert {path.name.split(".")[0] for path in tmp_path.rglob("*")}.isdisjoint(runs[:2])
 

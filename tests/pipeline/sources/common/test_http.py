@@ -24,7 +24,6 @@ CSV = b"a,b\n1,2\n"
 PAGE = b"<!DOCTYPE html><title>hello</title>"
 CAPTCHA = b"<html><head><title>Just a moment...</title></head></html>"
 ZIP = nemweb.pack(("x.csv", CSV * 50))
-IN_AN_HOUR = datetime(2026, 7, 20, 8, tzinfo=UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
 CAP = 4096
 UNLISTED = (
     "http://nemweb.com.au/x",
@@ -58,7 +57,7 @@ def list_statuses(*statuses):
 
 PAUSES = {
     "for-an-hour": "3600",
-    "until-a-date": IN_AN_HOUR,
+    "until-a-date": datetime(2026, 7, 20, 8, tzinfo=UTC).strftime("%a, %d %b %Y %H:%M:%S GMT"),
     "for-nonsense": "soon",
     "for-a-digit-of-no-number": "\u00b2",
     "with-a-separator": "3600\x1d",

@@ -1,6 +1,7 @@
 """A user's tables: what is guessed, repaired and counted, and what is refused with its row."""
 
 import gzip
+import io
 import json
 import re
 from collections import Counter
@@ -28,7 +29,6 @@ from compevo_pipeline.sources.registry import make_dataset
 from tests.support.nemweb import pack as zipped
 from tests.support.own_tables import declare, wrap
 
-NOON = datetime(2024, 1, 1, 12)  # noqa: DTZ001 - wall clock
 FIRST = datetime(2024, 1, 1)  # noqa: DTZ001 - stamps of the table have no zone
 NAMED = {"unit": "", "time": "stamp", "values": ("load_mw",)}
 OTHER = NAMED | {"values": ("power",)}
@@ -142,6 +142,10 @@ QUARTERS = morning(*(f"0{i // 4}:{i % 4 * 15:02d},{i}" for i in range(8)))
         (table("2024-01-01 24:00,1"), {}, {utc(2024, 1, 2): 1.0}),
         (table("1995-Q4,1"), {}, {utc(1995, 10, 1): 1.0}),
         (table("2024-03-31,2"), PARIS | {"step": "1d"}, {utc(2024, 3, 30, 23): 2.0}),
+        (table("2024-01-07,2"), {"step": "1d", "stamps": "end"}, {utc(2024, 1, 7): 2.0}),
+        (table("2024-01-07,2"), {"step": "1w", "stamps": "end"}, {utc(2024, 1, 1): 2.0}),
+        (table("2024-01-08 00:00,2"), {"step": "1w", "stamps": "end"}, {utc(2024, 1, 1): 2.0}),
+        (table(",", "2024-01-01,1", ",", "Total,1", "of all shops,"), {}, {utc(2024, 1, 1): 1.0}),
         (SPAN, {"time_format": "%d.%m.%Y %H:%M"}, {utc(2024, 2, 1, 3): 1.0}),
         (QUARTERS, NEPAL, {utc(2023, 12, 31, 18, 15): 1.5, utc(2023, 12, 31, 19, 15): 5.5}),
     ],
@@ -165,6 +169,7 @@ def test_a_table_is_read_as_declared(text, keys, values):
         (table("2024-01-01,x"), {}, "row 2, column 'load_mw': 'x'"),
         (table("2024-01-01,1e999"), {}, "row 2, column 'load_mw': '1e999'"),
         (table("01.02.2024,1"), {}, r"row 2, column 'stamp': '01\.02\.2024'.*ISO"),
+        (table("2024010205,1"), {"time_format": "%Y%m%d%H"}, "'%Y%m%d%H' reads no stamps"),
         (b"stamp,load_mw\n2024-01-01,\xff\n", {}, "line 2: byte 0xff"),
         (morning("00:00,5 MW", "00:30,5000 kW"), {}, "row 3, column 'load_mw'.*'kW'.*'MW'"),
         (morning("00:00,1", "01:07,3"), {}, "row 3, column 'stamp'.* 0:30:00"),
@@ -291,9 +296,8 @@ def test_a_total_needs_all_its_parts():
 )
 def test_a_zone_has_an_offset_and_a_place(zone, offset, place):
     assert text_stamps.name_standard_offset(zone) == offset
-    assert NOON.replace(
-        tzinfo=text_stamps.read_zone(offset)
-    ).utcoffset() == text_stamps.find_standard_offset(zone)
+    noon = datetime(2024, 1, 1, 12, tzinfo=text_stamps.read_zone(offset))
+    assert noon.utcoffset() == text_stamps.find_standard_offset(zone)
     assert text_stamps.find_place_zone(zone) == place
 
 
@@ -368,9 +372,26 @@ def test_a_season_of_the_values_is_found():
 def test_a_sheet_of_excel_is_a_table():
     pytest.importorskip("fastexcel")
     table = read_text_table(Path(__file__).with_name("sheet.xlsx").read_bytes(), "a.xlsx")
-    assert table.row(0, named=True) == {"line": 1, "when": "2024-01-01 01:00", "load": "1.5"}
+    assert table.row(0, named=True) == {"line": 2, "when": "2024-01-01 01:00", "load": "1.5"}
     with pytest.raises(CompEvoError, match=r"demand\.xlsx"):
         read_text_table(b"PK nothing", "demand.xlsx")
+
+
+def test_whole_numbers_of_a_typed_file_are_integers():
+    content = io.BytesIO()
+    columns = {"Year": [2024.0] * 2, "Month": [1.0, 2.0], "load": [1.5, 2.0], "shop": [7.0, None]}
+    pl.DataFrame(columns).write_parquet(content)
+
+    table = read_text_table(content.getvalue(), "a.parquet")
+
+    assert table.rows() == [(1, "1.5", "7", "2024-01"), (2, "2.0", None, "2024-02")]
+
+
+def test_stamps_in_a_named_format_are_found():
+    rows = [f"{FIRST + timedelta(days=i):%d*%m*%Y},{i % 7}" for i in range(200)]
+    text = "\n".join(["when,load", *rows, ""])
+
+    assert 'time = "when"' in look(text, time_format="%d*%m*%Y").text
 
 
 def test_finer_rows_are_seen_and_said():
