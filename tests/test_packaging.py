@@ -46,15 +46,11 @@ for method in ("compevo", "lagged-gbm", "ets"):
         print(error)
 """
 COMMANDS = """
-import os, sys
-from compevo_pipeline.cli import run
+import os, subprocess, sys
 os.environ["COMPEVO_HOME"] = "home"
+command = [sys.executable, "-S", "-c", "from compevo_pipeline.cli import run; run()"]
 for words in ("init visits.csv", "fit visits", "forecast visits", "refresh visits"):
-    sys.argv = ["compevo", *words.split()]
-    try:
-        run()
-    except SystemExit as stop:
-        print(stop)
+    subprocess.run([*command, *words.split()])
 """
 
 
