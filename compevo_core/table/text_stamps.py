@@ -68,6 +68,7 @@ _NAMES_OF_OFFSETS = {
 }
 _OFFSETS = {f" {name}": at for at, names in _NAMES_OF_OFFSETS.items() for name in names}
 _ZONES = "|".join(name.strip() for name in _OFFSETS)
+_NAME = r"\p{L}{2}|\(\p{L}"  # of a month or a weekday, for which rules have a class of letters
 _TO = r"(?: - | ?[\u2013\u2014~] ?| to | bis )"
 _WEEKDAY = r"(?i:mon|tue|wed|thu|fri|sat|sun)\p{L}*"
 _SPELLINGS = (
@@ -252,8 +253,11 @@ def spell(column: TextColumn) -> pl.Expr:
     # Nine or ten digits are seconds, three more are milliseconds, and so on.
     since_1970 = number * pl.lit(1000.0).pow(4 - ((number.log10() + 1) / 3).floor())
     since_1900 = ((number - _DAYS_TO_1970) * 86_400).round() * 1000
+    # The rules for names compile slowest, and most columns have none.
+    has_names = column.table.select(column.text.str.contains(_NAME).any()).item()
     for found, usual in _SPELLINGS:
-        text = text.str.replace(found, usual)
+        if has_names or r"\p{L}" not in found:
+            text = text.str.replace(found, usual)
     text = text.str.replace_many(_OFFSETS)
     return (
         pl.when(column.text.str.contains(_SINCE_1970))
