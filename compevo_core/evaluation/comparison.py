@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from compevo_core.data.arrays import BoolArray, FloatArray
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_window_errors
@@ -92,40 +92,24 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
     from scipy.stats import rankdata, wilcoxon
 
     difference = errors_a - errors_b
-    n_ranked = int((difference != 0).sum())
-    if not n_ranked:
-        # scipy has no answer without ranks; equal methods do not differ.
-        return PairedTest(p_value=1.0, p_two_sided=1.0, rank_sign=0)
-
-    # Of so few, with some of them tied or 0, every sign of their ranks is counted.
-    if len(difference) <= 13 and np.isfinite(difference).all():
-        ranks = rankdata(np.abs(difference[difference != 0]))
-        if n_ranked < len(difference) or len(set(ranks)) < n_ranked:
-            return _enumerate_signs(ranks, difference[difference != 0] > 0)
-
-    # "less": the paper asks whether the first method is better, not whether they differ.
-    result = wilcoxon(difference, alternative="less", zero_method="wilcox")
-    # A one-sided test cannot distinguish a worse method from an equal one.
-    two_sided = wilcoxon(difference, alternative="two-sided", zero_method="wilcox")
+    ranked_N = difference[difference != 0]
+    n = len(ranked_N)
+    if len(difference) <= 13 or not n:
+        # Exact, over all signs of the ranks: scipy's answer, which takes seconds where some are
+        # tied or 0, as it ranks again for each of the 2^N signs. It has none without ranks.
+        ranks_N = rankdata(np.abs(ranked_N))
+        sums = ((np.arange(2**n)[:, None] >> np.arange(n)) & 1) @ ranks_N
+        statistic = ranks_N[ranked_N > 0].sum()
+        less, greater = (sums <= statistic).mean(), (sums >= statistic).mean()
+        two_sided = min(1.0, 2 * min(less, greater))
+    else:
+        # "less": the paper asks whether the first method is better, not whether they differ.
+        statistic, less = wilcoxon(difference, alternative="less", zero_method="wilcox")
+        # A one-sided test cannot distinguish a worse method from an equal one.
+        two_sided = wilcoxon(difference, alternative="two-sided", zero_method="wilcox").pvalue
     return PairedTest(
-        p_value=float(result.pvalue),
-        p_two_sided=float(two_sided.pvalue),
-        rank_sign=int(np.sign(float(result.statistic) - n_ranked * (n_ranked + 1) / 4)),
-    )
-
-
-def _enumerate_signs(ranks_N: FloatArray, is_positive_N: BoolArray) -> PairedTest:
-    """Return the exact test of few differences with ties or zeros, over all signs of their ranks.
-
-    Bit-identical to scipy's answer, which ranks again for each of the 2^N signs: seconds a test.
-    """
-    n = len(ranks_N)
-    sums = ((np.arange(2**n)[:, None] >> np.arange(n)) & 1) @ ranks_N
-    statistic = ranks_N[is_positive_N].sum()
-    less, greater = float((sums <= statistic).mean()), float((sums >= statistic).mean())
-    return PairedTest(
-        p_value=less,
-        p_two_sided=min(1.0, 2 * min(less, greater)),
+        p_value=float(less),
+        p_two_sided=float(two_sided),
         rank_sign=int(np.sign(float(statistic) - n * (n + 1) / 4)),
     )
 
