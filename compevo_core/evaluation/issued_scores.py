@@ -88,15 +88,7 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "issued_at": UTC_US,
     "scored_at": UTC_US,
 }
-SCORES = (
-    "n_points",
-    "mae",
-    "rmse",
-    "pinball_10_50_90",
-    "coverage_80",
-    "mean_inside_80",
-    "peak_inside_80",
-)
+SCORES = list(SCORED_SCHEMA)[7:14]
 
 BEST_MEMBER = "best member"
 """The member with the smallest error on the days of the row itself, known only in hindsight."""
@@ -165,27 +157,23 @@ def score_issued(
     for folder in list_records(root, chain):
         # Only facts are read first: most days were scored before, and do not change.
         facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
-        forecast: IssuedForecast | None = None
+        forecast = IssuedForecast(rows=pl.DataFrame(), facts=facts)
         for series in facts["series"]:
-            entity = str(series["entity"])
-            truth = _find_truth(series_by_id.get(_name_series(series)), facts)
+            truth = _find_truth(_find_series(series_by_id, series), facts)
             if truth is None:
                 waiting += 1
                 continue
-            key = (_name_day(facts), entity, name_known_to(facts), count_issue(folder))
+            day, entity = forecast.origin.date(), str(series["entity"])
+            key = (day, entity, name_known_to(facts), count_issue(folder))
             if known_hashes.get(key) == (_hash_truth(truth), facts["hash"]):
                 continue
-            forecast = forecast or read_issued(folder, chain)
-            issue = {"issue": count_issue(folder), "scored_at": scored_at}
-            rows += [issue | row for row in _score_day(forecast, entity, truth)]
+            if forecast.rows.is_empty():
+                forecast = read_issued(folder, chain)
+            issue = dict(zip(KEY, key, strict=False)) | {"scored_at": scored_at}
+            rows += [issue | row for row in _score_day(forecast, series, truth)]
 
     merged, added, revised = _merge(stored, pl.DataFrame(rows, schema=SCORED_SCHEMA))
     return ScoredRows(rows=merged, added=added, revised=revised, waiting=waiting)
-
-
-def _name_day(facts: Mapping[str, Any]) -> date:
-    origin = datetime.fromisoformat(facts["origin_utc"])
-    return (origin + timedelta(minutes=int(facts["clock_minutes"]))).date()
 
 
 def name_known_to(facts: Mapping[str, Any]) -> str:
@@ -199,21 +187,18 @@ def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> DayTr
     if series is None or truth_H.size < horizon or np.isnan(truth_H).all():
         return None
 
-    origin_utc, until = (
-        datetime.fromisoformat(facts[name]) for name in ("origin_utc", "information_until")
-    )
+    origin_utc = datetime.fromisoformat(facts["origin_utc"])
+    until = datetime.fromisoformat(facts["information_until"])
     position = locate_origin(series, origin_utc)
     known_end = position - count_steps(until, origin_utc, series.step)
-    periods = {
-        PERSISTENCE: count_season_steps(series.step),
-        WEEKLY: max(1, timedelta(days=7) // series.step),
-    }
+    week = max(1, timedelta(days=7) // series.step)
+    periods = {PERSISTENCE: count_season_steps(series.step), WEEKLY: week}
     repeated = {
         name: repeat_known(series, position, known_end, period, horizon)
         for name, period in periods.items()
     }
-    complete = {name: values for name, values in repeated.items() if np.isfinite(values).all()}
-    return {TRUTH: truth_H, **complete}
+    whole = {name: values for name, values in repeated.items() if np.isfinite(values).all()}
+    return {TRUTH: truth_H, **whole}
 
 
 def _hash_truth(truth: DayTruth) -> str:
@@ -228,9 +213,11 @@ def _cut_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> FloatA
     return series.observed[position:][: facts["horizon"]] if position >= 0 else np.empty(0)
 
 
-def _name_series(facts: Mapping[str, Any]) -> str:
-    """Return the id of a forecast series: a window id is data set, series and origin."""
-    return str(facts["window_id"]).split("|")[1]
+def _find_series(
+    series_by_id: Mapping[str, GriddedSeries], entry: Mapping[str, Any]
+) -> GriddedSeries | None:
+    """Return what is stored of a series in facts: a window id is data set, series and origin."""
+    return series_by_id.get(str(entry["window_id"]).split("|")[1])
 
 
 def repeat_known(
@@ -249,13 +236,12 @@ def repeat_known(
     return np.where(sources_H >= 0, values_H, np.nan)
 
 
-def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterator[dict[str, Any]]:
+def _score_day(
+    forecast: IssuedForecast, series: Mapping[str, Any], truth: DayTruth
+) -> Iterator[dict[str, Any]]:
     """Yield a row for every method of an issued forecast, and for repeating the past."""
-    facts = forecast.facts
+    facts, entity = forecast.facts, str(series["entity"])
     shared = {
-        "day": _name_day(facts),
-        "entity": entity,
-        "known_to": name_known_to(facts),
         "unit": forecast.unit,
         "revision": 0,
         "truth_hash": _hash_truth(truth),
@@ -266,12 +252,10 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterat
         "is_on_time": is_on_time(forecast),
     }
     by_level = {level: forecast.select_points(entity, level) for level in LEVELS}
-    truth_H, repeated = truth[TRUTH], {k: v for k, v in truth.items() if k != TRUTH}
-    points = {**forecast.select_points(entity), **repeated}
-    y_1H = truth_H[None]
+    truth_H = truth[TRUTH]
+    points = forecast.select_points(entity) | {k: v for k, v in truth.items() if k != TRUTH}
     # Whether mean and peak of the day were in their bands; None where either is unknown.
     inside: dict[str, Any] = {}
-    series = next(entry for entry in facts["series"] if str(entry["entity"]) == entity)
     for name, value in (("mean", truth_H.mean()), ("peak", truth_H.max())):
         low, high = find_band(series, name) or (np.nan, np.nan)
         is_known = bool(np.isfinite([low, high, value]).all())
@@ -281,13 +265,12 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterat
         # A prior that one agent corrects is not a forecast for use by itself.
         if method.startswith(BASE):
             continue
-        errors = score(y_1H, values_H[None])
+        errors = score(truth_H[None], values_H[None])
         unknown_H = np.full(len(truth_H), np.nan)
-        quantiles_QH = np.stack([by_level[level].get(method, unknown_H) for level in LEVELS])
-        quantiles_1QH = quantiles_QH[None]
+        quantiles_1QH = np.stack([by_level[q].get(method, unknown_H) for q in LEVELS])[None]
         if method == PUBLISHED:
             quantiles_1QH = drop_crossing(quantiles_1QH)
-        bands = score_quantiles(y_1H, quantiles_1QH)
+        bands = score_quantiles(truth_H[None], quantiles_1QH)
         yield shared | {
             "method": method,
             "n_points": errors.n_points,
@@ -437,15 +420,13 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
     daily = pairs.group_by("day").agg(ratio.mean().alias("ratio")).sort("day")
     finite = daily.filter(pl.col("ratio").is_finite())
     sums = chart_growth(finite["ratio"].to_numpy())
-    if not sums.size:
-        return Drift(n_days=0, sum=0.0, since=None, is_alarm=False)
-
-    first = int(np.flatnonzero(sums == 0)[-1]) + 1 if (sums == 0).any() else 0
+    last = float(sums[-1]) if sums.size else 0.0
+    first = int(np.flatnonzero(sums == 0).max(initial=-1)) + 1
     return Drift(
         n_days=sums.size,
-        sum=float(sums[-1]),
-        since=finite["day"][first] if sums[-1] > 0 else None,
-        is_alarm=bool(sums[-1] > LIMIT),
+        sum=last,
+        since=finite["day"][first] if last > 0 else None,
+        is_alarm=last > LIMIT,
     )
 
 
@@ -455,6 +436,8 @@ def chart_growth(values_D: FloatArray) -> FloatArray:
     Days on which the sum is above the limit are out of control: they do not change the mean and the
     deviation that later days are compared with.
     """
+    from scipy import stats
+
     sums_D = np.zeros(values_D.size)
     count, mean, squares, total = 0, 0.0, 0.0, 0.0
 
@@ -462,7 +445,11 @@ def chart_growth(values_D: FloatArray) -> FloatArray:
         if count >= LEARNING_DAYS and squares > 0:
             deviation = sqrt(squares / (count - 1))
             scaled = sqrt(count / (count + 1)) * (value - mean) / deviation
-            total = max(0.0, total + _to_normal(scaled, count - 1) - ALLOWANCE)
+            # The standard normal score of a value of Student's t.
+            chance = float(stats.t.cdf(scaled, count - 1))
+            normal = NormalDist().inv_cdf(chance) if 0 < chance < 1 else np.copysign(np.inf, scaled)
+            bounded = float(np.clip(normal, -_LARGEST_SCORE, _LARGEST_SCORE))
+            total = max(0.0, total + bounded - ALLOWANCE)
             sums_D[day] = total
         if total <= LIMIT:
             # Welford's update of mean and sum of squares.
@@ -471,15 +458,6 @@ def chart_growth(values_D: FloatArray) -> FloatArray:
             mean += step / count
             squares += step * (value - mean)
     return sums_D
-
-
-def _to_normal(scaled: float, degrees: int) -> float:
-    """Return the standard normal score of a value of Student's t."""
-    from scipy import stats
-
-    chance = float(stats.t.cdf(scaled, degrees))
-    score = NormalDist().inv_cdf(chance) if 0 < chance < 1 else np.copysign(np.inf, scaled)
-    return float(np.clip(score, -_LARGEST_SCORE, _LARGEST_SCORE))
 
 
 def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
@@ -538,9 +516,9 @@ def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.D
     for folder in list_records(root, chain):
         # Later issues have a number behind the name and come after the first.
         newest[folder.parent.name, "-".join(folder.name.split("-")[:2])] = folder
-    parts = [pl.DataFrame(schema=_STEP_SCHEMA)]
-    for folder in newest.values():
-        parts += _list_steps(read_issued(folder, chain), series_by_id)
+    parts = [_list_steps(read_issued(folder, chain), series_by_id) for folder in newest.values()]
+    if not parts:
+        return pl.DataFrame(schema=OPERATOR_SCHEMA)
 
     error, has_band = pl.col("value") - pl.col("truth"), pl.col("low").is_not_null()
     is_inside = pl.col("truth").is_between("low", "high")
@@ -560,39 +538,39 @@ def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.D
     )
 
 
-_STEP_SCHEMA = {name: OPERATOR_SCHEMA[name] for name in _STEP_GROUP} | dict.fromkeys(
-    ("value", "low", "high", "truth"), pl.Float64()
-)
+def _list_steps(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:
+    """Return value, band and truth of each series and method at the steps whose truth is known."""
+    starts = issued.rows["start_utc"].unique().sort()
+    truths = [
+        pl.DataFrame({"start_utc": starts[: truth.size], "truth": truth}).with_columns(
+            entity=pl.lit(str(series["entity"]))
+        )
+        for series in issued.facts["series"]
+        for truth in [_cut_truth(_find_series(series_by_id, series), issued.facts)]
+    ]
+    line = ["entity", "method", "start_utc"]
+    steps = issued.rows.filter(
+        pl.col("quantile").is_null(), ~pl.col("method").str.starts_with(BASE)
+    )
+    for name, level in zip(("low", "high"), BAND_80, strict=True):
+        ends = issued.rows.filter(quantile=level).select(*line, pl.col("value").alias(name))
+        steps = steps.join(ends, on=line, how="left")
 
-
-def _list_steps(
-    issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries]
-) -> Iterator[pl.DataFrame]:
-    """Yield value, band and truth of each series and method at the steps whose truth is known."""
-    local = [start.astimezone(issued.zone) for start in issued.starts]
-    form = "%H:%M" if issued.step < timedelta(days=1) else "%d"
-    known_to, on_time = pl.lit(name_known_to(issued.facts)), pl.lit(is_on_time(issued))
+    local = pl.col("start_utc").dt.offset_by(f"{issued.facts['clock_minutes']}m").dt
     is_band = pl.col("low") <= pl.col("high")
-
-    for facts in issued.facts["series"]:
-        entity = str(facts["entity"])
-        truth = _cut_truth(series_by_id.get(_name_series(facts)), issued.facts)
-        low, high = (issued.select_points(entity, level) for level in BAND_80)
-        for method, values in issued.select_points(entity).items():
-            if method.startswith(BASE):
-                continue
-            columns = {"value": values, "low": low.get(method), "high": high.get(method)}
-            steps = pl.DataFrame(
-                {
-                    "month": [f"{start:%Y-%m}" for start in local[: truth.size]],
-                    "at": [f"{start:{form}}" for start in local[: truth.size]],
-                    "truth": truth,
-                    **{k: None if v is None else v[: truth.size] for k, v in columns.items()},
-                }
-            ).with_columns(entity=pl.lit(entity), method=pl.lit(method), unit=pl.lit(issued.unit))
-            yield (
-                steps.with_columns(known_to=known_to, is_on_time=on_time)
-                .filter(pl.col("truth").is_finite())
-                .with_columns(pl.when(is_band).then(pl.col("low", "high")))
-                .select(pl.col(name).cast(kind) for name, kind in _STEP_SCHEMA.items())
-            )
+    return (
+        steps.join(pl.concat(truths), on=["entity", "start_utc"], how="left")
+        .filter(pl.col("truth").is_finite())
+        .select(
+            "entity",
+            "method",
+            "unit",
+            "value",
+            "truth",
+            pl.when(is_band).then(pl.col("low", "high")),
+            month=local.strftime("%Y-%m"),
+            at=local.strftime("%H:%M" if issued.step < timedelta(days=1) else "%d"),
+            known_to=pl.lit(name_known_to(issued.facts)),
+            is_on_time=pl.lit(is_on_time(issued)),
+        )
+    )
