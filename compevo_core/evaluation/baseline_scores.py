@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from compevo_core.baselines import (
@@ -44,7 +45,6 @@ from compevo_core.data.quantiles import (
     stack_published_quantiles,
 )
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError, LeakageError
 from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
@@ -76,39 +76,29 @@ def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) ->
         )
 
     known = [i for i, window in enumerate(val) if np.isfinite(window.y).any()]
-    windows = [val[i] for i in known]
-    rule = _choose_rule(windows, forecast_NH[known], scaler)
-    return _estimate_levels(rule, windows, forecast_NH[known], scaler)
+    windows, forecast_NPH = [val[i] for i in known], forecast_NH[known][:, None]
+    views = [window.view for window in windows]
 
+    def estimate(rule: LevelRule, rows: Sequence[int] | npt.NDArray[np.intp]) -> ErrorLevels:
+        levels = ErrorLevels(rule, scaler, *forecast_NPH.shape[1:])
+        levels.observe([windows[i] for i in rows], forecast_NPH[rows])
+        return levels
 
-def _choose_rule(windows: Sequence[Window], forecast_NH: FloatArray, scaler: Scaler) -> LevelRule:
-    """Return the rule whose level of the first half of validation is best on the second."""
-    if not windows:
-        return NO_LEVEL
-    first, second = split_by_time([window.view for window in windows])
+    first, second = split_by_time(views) if views else np.empty((2, 0), dtype=np.intp)
     if not first.size:
-        return NO_LEVEL
+        return estimate(NO_LEVEL, range(len(windows)))
 
-    earlier = [windows[i] for i in first]
-    later = [windows[i] for i in second]
-    views = [window.view for window in later]
-    truth_NH = np.stack([window.y for window in later])
-    spread_N = np.array([scaler.std[view.entity] for view in views])
+    # The rule whose level of the first half of validation is best on the second.
+    later = [views[i] for i in second]
+    truth_NH = np.stack([windows[i].y for i in second])
+    spread_N = scaler.stack_spreads(later)[:, 0]
     errors = []
     for rule in RULE_GRID:
-        levels = _estimate_levels(rule, earlier, forecast_NH[first], scaler)
-        error_NH = np.abs(truth_NH - levels.apply(views, forecast_NH[second][:, None])[:, 0])
-        errors.append(float((np.nanmean(error_NH, axis=1) / spread_N).mean()))
+        levelled_NPH = estimate(rule, first).apply(later, forecast_NPH[second])
+        error_N = np.nanmean(np.abs(truth_NH - levelled_NPH[:, 0]), axis=1)
+        errors.append(float((error_N / spread_N).mean()))
     # Rounded: errors that differ only in the last bits are equal, and of equal rules the first.
-    return RULE_GRID[int(np.argmin(np.round(errors, _DIGITS)))]
-
-
-def _estimate_levels(
-    rule: LevelRule, windows: Sequence[Window], forecast_NH: FloatArray, scaler: Scaler
-) -> ErrorLevels:
-    levels = ErrorLevels(rule, scaler, 1, forecast_NH.shape[1])
-    levels.observe(windows, forecast_NH[:, None])
-    return levels
+    return estimate(RULE_GRID[int(np.argmin(np.round(errors, _DIGITS)))], range(len(windows)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,8 +223,8 @@ def score_candidates(
 
     Some methods have a second row, ``<name>-recalibrated``, with a bias correction from errors of
     validation. Quantiles come from these errors and from scored windows that have ended; without
-    validation, only from scored windows. ``on_fitted`` gets name,
-    seed and seconds of every fit, ``on_step`` a line before it.
+    validation, only from scored windows. ``on_fitted`` gets name, seed and seconds of every fit,
+    ``on_step`` a line before it.
     """
     rows: list[pl.DataFrame] = []
     forecasts: list[dict[str, list[FloatArray]]] = [{} for _ in scopes]

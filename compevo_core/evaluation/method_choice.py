@@ -122,8 +122,7 @@ class MethodChoice:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_json` returned."""
-        fields = {name: value for name, value in raw.items() if name != "sentence"}
-        return TypeAdapter(cls).validate_python(fields)
+        return TypeAdapter(cls).validate_python(raw)
 
 
 def configure_method(
@@ -208,7 +207,11 @@ def choose_method(
             "or name a method"
         )
     days = [view.calendar.target_date for view in known.views()]
-    known = _thin(known)
+    # Of many windows those of evenly spaced origins.
+    origins = sorted({view.origin_utc for view in known.views()})
+    wanted = max(1, _MOST_WINDOWS * len(origins) // len(known))
+    chosen = {origins[i] for i in evenly_spaced(len(origins), wanted)}
+    known = known.with_windows(w for w in known if w.view.origin_utc in chosen)
     fit = add_news(fit or SharedFits(), news)
     candidates, left_out = _list_candidates(train, known, names)
 
@@ -241,7 +244,13 @@ def choose_method(
                 errors |= {reader: with_news_N} if check.helps else {}
             except DataError as error:  # too short to leave a part of it out
                 left_out[reader] = str(error)
-    members = _choose_members(errors, known, scale_N)
+    ranked = rank_methods(errors, known, scale_N)
+    # Of two with equal errors, as weekly and persistence of days, the one ranked first stays.
+    unlike = {errors[score.name].tobytes(): score for score in reversed(ranked)}
+    ranked = tuple(score for score in ranked if score in unlike.values())
+    close = [score for score in ranked if score.error <= _CLOSE * ranked[0].error]
+    mixed = close if len(close) > 1 else ranked[:2]
+    members = sorted((score.name for score in mixed), key=_place)
     if len(members) > 1:
         # Fits stay as they were on train: fitting all of them again would take most of the time.
         config = configure_method(MIXTURE, members, train=train).with_overrides(
@@ -300,18 +309,6 @@ def _list_candidates(
     return candidates, left_out
 
 
-def _choose_members(
-    errors: Mapping[str, FloatArray], known: WindowSet, scale_N: FloatArray
-) -> list[str]:
-    """Return the methods to mix, the simplest first: those close to the best, or the best two."""
-    ranked = rank_methods(errors, known, scale_N)
-    # Of two with equal errors, as weekly and persistence of days, the one ranked first stays.
-    unlike = {errors[score.name].tobytes(): score for score in reversed(ranked)}
-    ranked = tuple(score for score in ranked if score in unlike.values())
-    close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
-    return sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
-
-
 def describe_static(config: RunConfig, train: WindowSet) -> str:
     """Return a sentence if no member reads the static values of series; "" otherwise.
 
@@ -365,14 +362,6 @@ def _check_news(
     return check, own_N
 
 
-def _thin(windows: WindowSet) -> WindowSet:
-    """Return the windows of evenly spaced origins, if there are many."""
-    origins = sorted({view.origin_utc for view in windows.views()})
-    wanted = max(1, _MOST_WINDOWS * len(origins) // len(windows))
-    chosen = {origins[i] for i in evenly_spaced(len(origins), min(wanted, len(origins)))}
-    return windows.with_windows(w for w in windows if w.view.origin_utc in chosen)
-
-
 def _measure_scales(train: WindowSet, windows: WindowSet) -> FloatArray:
     """Return the error of repeating the last season of each window's series in train (N,).
 
@@ -399,19 +388,17 @@ def rank_methods(
     views = [view for view, counts in zip(windows.views(), counts_N, strict=True) if counts]
     shares = {name: (errors_N / scale_N)[counts_N] for name, errors_N in errors.items()}
     ranked = sorted(errors, key=lambda name: (float(shares[name].mean()), _place(name)))
-    scores = []
-    for name in ranked:
-        excess, standard_error = compare_means(shares[name], shares[ranked[0]], views)
-        scores.append(
-            MethodScore(
-                name=name,
-                mae=float(errors[name].mean()),
-                error=float(shares[name].mean()),
-                excess=excess,
-                standard_error=standard_error,
-            )
+    return tuple(
+        MethodScore(
+            name=name,
+            mae=float(errors[name].mean()),
+            error=float(shares[name].mean()),
+            excess=excess,
+            standard_error=standard_error,
         )
-    return tuple(scores)
+        for name in ranked
+        for excess, standard_error in [compare_means(shares[name], shares[ranked[0]], views)]
+    )
 
 
 def choose_best(scores: Sequence[MethodScore]) -> str:

@@ -22,7 +22,7 @@ import polars as pl
 from compevo_core.agents.online_selection import count_alike, find_excess
 from compevo_core.baselines.base import MethodFacts
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray, split_evenly
+from compevo_core.data.arrays import FloatArray, mean_known, split_evenly
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
@@ -57,23 +57,6 @@ class PopulationForecast:
     prediction: Prediction
     n_answers: int  # forecasts that were asked for: one an agent and window
     seconds: float
-
-    def name_parts(self, method: str, *, is_joint: bool = False) -> dict[str, FloatArray]:
-        """Return the parts of the population, (N, H) by method name.
-
-        The plain mean of the agents, each single agent and the base model: their rows show whether
-        the whole is better. No second inference is needed, since an agent's forecast does not
-        depend on the others. Agents whose fit ``is_joint`` add up, and forecast nothing singly.
-        """
-        parts: dict[str, FloatArray] = {}
-        agents_ANH = self.prediction.agents
-        # The mean of one agent, and that agent, are the population.
-        if len(agents_ANH) > 1 and not is_joint:
-            parts[f"{method}-equal"] = self.prediction.equal
-            parts |= {f"{method}-agent-{i}": values_NH for i, values_NH in enumerate(agents_ANH)}
-        if self.prediction.prior is not None:
-            parts[f"{method}-prior"] = self.prediction.prior
-        return parts
 
     @property
     def chosen(self) -> list[tuple[str, ...]]:
@@ -205,11 +188,17 @@ def score_population(
             parse_failure_rate=unread if forecaster.logics else None,
             refit=config.run.refit,
         )
-        # The values, not the forecaster: panels below and later tests must show what was scored.
-        whole_NH = forecast.prediction.aggregate
-        is_joint = config.news.fit == "joint"
-        named_parts = forecast.name_parts(method, is_joint=is_joint) if parts else {}
-        by_method = {method: whole_NH} | named_parts
+        # The values, not the forecaster: panels below and later tests must show what was scored. No
+        # second inference is needed, since an agent's forecast does not depend on the others.
+        whole_NH, agents_ANH = forecast.prediction.aggregate, forecast.prediction.agents
+        by_method = {method: whole_NH}
+        # The mean of one agent, and that agent, are the population. Agents that are fitted together
+        # add up, and forecast nothing singly.
+        if parts and len(agents_ANH) > 1 and config.news.fit != "joint":
+            by_method[f"{method}-equal"] = forecast.prediction.equal
+            by_method |= {f"{method}-agent-{i}": own_NH for i, own_NH in enumerate(agents_ANH)}
+        if parts and forecast.prediction.prior is not None:
+            by_method[f"{method}-prior"] = forecast.prediction.prior
         for name, values_NH in by_method.items():
             # Only the whole has past errors; its parts are point forecasts.
             quantiles_NQH = forecast.prediction.quantiles if name == method else None
@@ -223,7 +212,6 @@ def score_population(
             )
         predictions.append((scope, {name: [values] for name, values in by_method.items()}))
         if config.selection.online:
-            agents_ANH = forecast.prediction.agents
             regret.append(tabulate_regret(scope, whole_NH, agents_ANH, config, identity))
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
@@ -311,24 +299,14 @@ def write_run_forecasts(scores: PopulationScores, run: RunFolder) -> None:
 
 REGRET_FOLDER = "regret"  # folder below the results, of rows with other columns
 REGRET_SCHEMA: dict[str, pl.DataType] = {
-    "experiment": pl.String(),
-    "method": pl.String(),
-    "dataset": pl.String(),
-    "subset": pl.String(),
-    "entity": pl.String(),
-    "rule": pl.String(),
-    "part": pl.Int64(),  # of the day, from 0
-    "parts": pl.Int64(),
-    "days": pl.Int64(),
-    "loss": pl.Float64(),  # this and the next three are sums over days, in ``unit``
-    "best_expert": pl.Float64(),
-    "best_mixture": pl.Float64(),
-    "bound": pl.Float64(),  # most that the rule promises over the best mixture; null: nothing
+    **dict.fromkeys(("experiment", "method", "dataset", "subset", "entity", "rule"), pl.String()),
+    **dict.fromkeys(("part", "parts", "days"), pl.Int64()),  # a part of the day counts from 0
+    # Sums over days, in ``unit``; the bound is the most that the rule promises over the best
+    # mixture, null where it promises nothing
+    **dict.fromkeys(("loss", "best_expert", "best_mixture", "bound"), pl.Float64()),
     "unit": pl.String(),
     "seed": pl.Int64(),
-    "config_hash": pl.String(),
-    "artifact_hash": pl.String(),
-    "commit": pl.String(),
+    **dict.fromkeys(("config_hash", "artifact_hash", "commit"), pl.String()),
 }
 
 
@@ -398,21 +376,21 @@ def measure_regret(
 
     An unknown truth is NaN; days without any known truth do not count.
     """
-    known = [day for day in range(len(truth_Dh)) if np.isfinite(truth_Dh[day]).any()]
+    is_known_D = np.isfinite(truth_Dh).any(axis=1)
+    experts_DAh, mixture_Dh, truth_Dh = (
+        values[is_known_D] for values in (experts_DAh, mixture_Dh, truth_Dh)
+    )
     excess = [
-        find_excess(experts_DAh[d][:, steps], mixture_Dh[d][steps], truth_Dh[d][steps])
-        for d in known
-        for steps in [np.isfinite(truth_Dh[d])]
+        find_excess(experts_Ah[:, steps], mixture_h[steps], truth_h[steps])
+        for experts_Ah, mixture_h, truth_h in zip(experts_DAh, mixture_Dh, truth_Dh, strict=True)
+        for steps in [np.isfinite(truth_h)]
     ]
-    excess_DA = np.array(excess).reshape(len(known), experts_DAh.shape[1])
-    error_A = sum(np.nanmean(np.abs(experts_DAh[d] - truth_Dh[d]), axis=1) for d in known)
-
     return Regret(
-        days=len(known),
-        loss=float(sum(np.nanmean(np.abs(mixture_Dh[d] - truth_Dh[d])) for d in known)),
-        best_expert=float(np.min(error_A)),
-        best_mixture=_find_best_mixture(experts_DAh[known], truth_Dh[known]),
-        bound=find_bound(rule, excess_DA, count_alike(first_A)),
+        days=len(truth_Dh),
+        loss=float(sum(mean_known(np.abs(mixture_Dh - truth_Dh), axis=1))),
+        best_expert=float(np.min(sum(mean_known(np.abs(experts_DAh - truth_Dh[:, None]), axis=2)))),
+        best_mixture=_find_best_mixture(experts_DAh, truth_Dh),
+        bound=find_bound(rule, np.array(excess), count_alike(first_A)),
     )
 
 
