@@ -8,7 +8,7 @@ other tools can read.
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -71,6 +71,11 @@ class Baseline(ABC):
     @classmethod
     def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
         """Return whether it can forecast every window, fitted on ``train`` if that is given."""
+        return all(map(cls._can_forecast, windows.views()))
+
+    @staticmethod
+    def _can_forecast(view: WindowView) -> bool:
+        """Return whether a view holds what the method needs."""
         return True
 
     @classmethod
@@ -144,9 +149,7 @@ def count_answers(forecaster: ViewForecaster) -> tuple[int, int]:
 
     Both are 0 for a method whose model does not answer in text.
     """
-    if not hasattr(forecaster, "count_answers"):
-        return 0, 0
-    counts: tuple[int, int] = forecaster.count_answers()
+    counts: tuple[int, int] = getattr(forecaster, "count_answers", lambda: (0, 0))()
     return counts
 
 
@@ -317,13 +320,25 @@ def repeat_last_season(view: WindowView) -> FloatArray:
 
 def stack_published(views: Sequence[WindowView]) -> FloatArray:
     """Return the published medians (N, H); DataError if a view has none."""
-    without = [view for view in views if view.published is None]
+    raise_if_lacking(views, is_published, "published forecast")
+    return stack_rows([view.published for view in views if view.published is not None])
+
+
+def is_published(view: WindowView) -> bool:
+    """Return whether a view has a published forecast."""
+    return view.published is not None
+
+
+def raise_if_lacking(
+    views: Sequence[WindowView], has: Callable[[WindowView], bool], what: str
+) -> None:
+    """Raise DataError if a view does not have what a forecast is made of."""
+    without = [view for view in views if not has(view)]
     if without:
         raise DataError(
-            f"{len(without)} of {len(views)} windows have no published forecast, first "
-            f"{without[0].window_id}; use it only where every window has one"
+            f"{len(without)} of {len(views)} windows have no {what}, first {without[0].window_id}; "
+            "forecast only windows that have one"
         )
-    return stack_rows([view.published for view in views if view.published is not None])
 
 
 def write_baseline_file(folder: Path, name: str, **facts: object) -> None:

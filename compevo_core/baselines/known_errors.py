@@ -110,26 +110,23 @@ class ErrorLevels:
         error_NPH = (truth_N1H - forecast_NPH) / self.scaler.stack_spreads(views)[:, None]
         for i in np.argsort(minutes, kind="stable").tolist():
             if self.minute != NOT_STARTED:
-                self._forget((minutes[i] - self.minute) / 1440)
+                days = (minutes[i] - self.minute) / 1440
+                # The weight of all errors shrinks; the mean that they stand for stays.
+                decay_EH = np.asarray(0.5 ** (days / self.rule.half_life_days))
+                if self.rule.form == "kalman":
+                    # The weight is the inverse variance of the level in units of an error's
+                    # variance; in a steady state the filter has the gain of the mean,
+                    # 1 - 2^(-1 / half-life).
+                    gain = 1.0 - 0.5 ** (1.0 / self.rule.half_life_days)
+                    decay_EH = 1.0 / (1.0 + self.weight_EH * days * gain**2 / (1.0 - gain))
+                self._sum_PEH *= decay_EH
+                self.weight_EH *= decay_EH
             self.minute = minutes[i]
 
             # One that was missing has no weight.
             is_known_H = np.isfinite(error_NPH[i]).all(axis=0)
             self._sum_PEH[:, rows[i]] += np.where(is_known_H, error_NPH[i], 0.0)
             self.weight_EH[rows[i]] += is_known_H
-
-    def _forget(self, days: float) -> None:
-        """Let the weight of all errors shrink; the mean that they stand for stays."""
-        if self.rule.form == "kalman":
-            # The weight is the inverse variance of the level in units of an error's variance; in a
-            # steady state the filter has the gain of the mean, 1 - 2^(-1 / half-life).
-            gain = 1.0 - 0.5 ** (1.0 / self.rule.half_life_days)
-            decay_EH = 1.0 / (1.0 + self.weight_EH * days * gain**2 / (1.0 - gain))
-        else:
-            decay_EH = np.full_like(self.weight_EH, 0.5 ** (days / self.rule.half_life_days))
-
-        self._sum_PEH *= decay_EH
-        self.weight_EH *= decay_EH
 
     def estimate(self) -> FloatArray:
         """Return the level (P, E, H), scaled: each series' mean error, drawn to the pooled one.

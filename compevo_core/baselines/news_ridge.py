@@ -18,6 +18,7 @@ columns, H horizon, P penalties.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -40,7 +41,6 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 SUFFIX = "+news"
@@ -93,7 +93,12 @@ class Columns:
 
         ids = sorted({name for view in views for name in view.candidate_ids})
         row_of = {name: row for row, name in enumerate(ids)}
-        titles_MW = self._encode([news.get_title(name) for name in ids])
+        # Titles are vectors of length one, or zero without a known word.
+        titles_MW = csr_matrix((len(ids), len(self.words)))
+        if ids and self.words:
+            vectorizer = _make_vectorizer(vocabulary=self.words)
+            vectorizer.idf_ = self.idf_W
+            titles_MW = vectorizer.transform([news.get_title(name) for name in ids])
         embeddings_ME = news.embeddings[news.find_rows(ids)]
         at_M = np.array([news.get_date(name).timestamp() for name in ids])
 
@@ -113,16 +118,6 @@ class Columns:
             if sentences:
                 columns.append(named_NM @ embeddings_ME)
         return np.concatenate(columns, axis=1)
-
-    def _encode(self, titles: Sequence[str]) -> "csr_matrix":
-        """Return titles (M, W) as vectors of length one, or zero without a known word."""
-        from scipy.sparse import csr_matrix
-
-        if not self.words:
-            return csr_matrix((len(titles), 0))
-        vectorizer = _make_vectorizer(vocabulary=self.words)
-        vectorizer.idf_ = self.idf_W
-        return vectorizer.transform(titles) if titles else csr_matrix((0, len(self.words)))
 
 
 def _make_vectorizer(**options: Any) -> "TfidfVectorizer":  # noqa: ANN401 - of scikit-learn
@@ -196,9 +191,9 @@ class NewsSample:
     def choose(self, rows: Sequence[int], y_RH: FloatArray) -> Choice:
         """Return what explains these rows best, first the ages by words, then with sentences."""
         by_words = [self._try(rows, y_RH, ages, sentences=False) for ages in AGES]
-        best = min(by_words, key=lambda choice: choice.left)
+        best = min(by_words, key=attrgetter("left"))
         both = self._try(rows, y_RH, best.ages, sentences=True)
-        return both if both.left < best.left else best
+        return min(best, both, key=attrgetter("left"))
 
     def _try(
         self, rows: Sequence[int], y_RH: FloatArray, ages: tuple[int, ...], *, sentences: bool
