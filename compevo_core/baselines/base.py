@@ -38,6 +38,8 @@ from compevo_core.runtime.usage import count_cores, find_blas
 
 BASELINE_FILE = "baseline.json"
 
+Columns = dict[str, FloatArray]  # by name
+
 
 @runtime_checkable
 class ViewForecaster(Protocol):
@@ -193,6 +195,14 @@ class TrainSpace(ABC):
     @abstractmethod
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the forecasts (N, H) whose error a model learns, in each view's unit."""
+
+    @abstractmethod
+    def build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        """Return the columns (N, F) of a linear map."""
+
+    @abstractmethod
+    def build_columns(self, views: Sequence[WindowView], route: int) -> Columns:
+        """Return the columns of trees: (N, H), or (N, 1) where all steps of a window share it."""
 
     def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
         """Return the train windows that the model of a route is fitted on: here all of them."""

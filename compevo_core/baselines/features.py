@@ -32,7 +32,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from compevo_core.baselines.base import TrainSpace, repeat_last_season, stack_published
+from compevo_core.baselines.base import (
+    Columns,
+    TrainSpace,
+    is_published,
+    raise_if_lacking,
+    repeat_last_season,
+    stack_published,
+)
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.context import (
     ERROR_LAGS,
@@ -79,6 +86,7 @@ CALENDAR_NAMES = (
 )
 
 
+NEIGHBOURS = (-4, -2, 0, 2, 4)  # steps around the target step whose inputs are columns of trees
 LAG = "_lag1"  # what the name of a covariate ends with, of the season before
 _PARTS = 8  # of a season, each with an answer of its own
 _FORMS: tuple[Callable[[FloatArray], FloatArray], ...] = (
@@ -206,8 +214,6 @@ class FeatureSpace(TrainSpace):
             for name in list_own_covariates(train)
             if np.isfinite(stack_change(views, name))[has_truth_NH].mean() >= MIN_COVERAGE
         ]
-        if not usual:
-            return space
         return replace(space, steps=fit_responses(views, usual, space.scale_targets(train)))
 
     def extract_weather(self, views: Sequence[WindowView]) -> FloatArray:
@@ -247,7 +253,7 @@ class FeatureSpace(TrainSpace):
         heating = np.maximum(HEATING_BELOW_K - kelvin, 0)
         return np.concatenate([cooling, heating], axis=1)
 
-    def compute_changes(self, weather_NC: FloatArray) -> dict[str, FloatArray]:
+    def compute_changes(self, weather_NC: FloatArray) -> Columns:
         """Return the changes (N, 1) of covariates known for both of the last two days, by name.
 
         For the trees, which split on one column at a time and cannot subtract two of them.
@@ -269,7 +275,63 @@ class FeatureSpace(TrainSpace):
         recent = views[0].seasons.covering if views else DEFAULT_STEPS
         return self.scale_inputs(views)[:, -recent:]
 
-    def summarize_seasons(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
+    def build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        """Return the columns (N, F) of a linear map, with weather on that route."""
+        z_NH = self.scale_recent(views)
+        level = z_NH.mean(axis=1, keepdims=True)
+
+        # Shape and level are separate columns: the penalty may shrink one and leave the other.
+        parts = [z_NH - level, level, encode_calendars(views)]
+        parts += [part - level for part in self.summarize_seasons(views).values()]
+        if all(map(knows_weeks, views)):
+            # The parts of the last day's deviation from the usual week that surprise.
+            left_NDS = [split_weeks(view.known, view.seasons.day)[1] for view in views]
+            surprises_N2 = np.array(
+                [measure_surprise(left_DS) * left_DS[-1].mean() for left_DS in left_NDS]
+            )
+            parts.append(surprises_N2 / self.scaler.stack_spreads(views))
+        if route:
+            weather_NC = self.extract_weather(views)
+            parts += [weather_NC, self.compute_hinges(weather_NC)]
+        return np.concatenate(parts, axis=1)
+
+    def build_columns(self, views: Sequence[WindowView], route: int) -> Columns:
+        """Return the columns of trees by name, (N, H) or (N, 1), with weather on that route."""
+        z_NH = self.scale_recent(views)
+        steps_H = np.arange(find_horizon(views))
+
+        # At either end of the day the outermost input stands in for neighbours that do not exist.
+        places = {at: np.clip(steps_H + at, 0, z_NH.shape[1] - 1) for at in NEIGHBOURS}
+        columns = {f"input_{at:+d}": z_NH[:, place_H] for at, place_H in places.items()}
+        # On a half-hourly day the thirds are night, midday and evening.
+        thirds = zip(("night", "midday", "evening"), np.array_split(z_NH, 3, axis=1), strict=True)
+        columns |= {
+            "entity": self.encode_entities(views)[:, None].astype(np.float64),
+            "day_mean": z_NH.mean(axis=1, keepdims=True),
+            "day_min": z_NH.min(axis=1, keepdims=True),
+            "day_max": z_NH.max(axis=1, keepdims=True),
+            "day_last": z_NH[:, -1:],
+            "day_change": z_NH[:, -1:] - z_NH[:, :1],
+            **{name: part.mean(axis=1, keepdims=True) for name, part in thirds if part.shape[1]},
+        }
+        summaries = self.summarize_seasons(views)
+        if summaries:
+            season_NS, level_NR = summaries["season_mean"], summaries["season_levels"]
+            columns["season_mean"] = season_NS[:, steps_H % season_NS.shape[1]]
+            columns["level"] = level_NR.mean(axis=1, keepdims=True)
+            columns["level_change"] = level_NR[:, -1:] - columns["level"]
+        if "last_week" in summaries:
+            columns["last_week"] = summaries["last_week"]
+        columns |= name_columns(CALENDAR_NAMES, encode_calendars(views))
+        for response in self.steps:
+            columns[response.name] = stack_by_step(views, response.name)
+            columns[f"{response.name}_change"] = stack_change(views, response.name)
+        if route:
+            weather_NC = self.extract_weather(views)
+            columns |= name_columns(self.covariates, weather_NC) | self.compute_changes(weather_NC)
+        return columns
+
+    def summarize_seasons(self, views: Sequence[WindowView]) -> Columns:
         """Summarise the part of the inputs before ``scale_recent``, scaled, by name.
 
         ``season_mean`` (N, season) by place in the season, starting at the place of the first
@@ -350,7 +412,7 @@ def encode_calendars(views: Sequence[WindowView]) -> FloatArray:
     return rows
 
 
-def name_columns(names: Iterable[str], values_NF: FloatArray) -> dict[str, FloatArray]:
+def name_columns(names: Iterable[str], values_NF: FloatArray) -> Columns:
     """Return the columns of an array, (N, 1) each, by name."""
     return {name: column_N[:, None] for name, column_N in zip(names, values_NF.T, strict=True)}
 
@@ -375,6 +437,7 @@ SCALES = {
 """Divisors of weather in the ridge, which make its columns about as large as the demand columns."""
 
 LAST_ERROR = f"{PUBLISHED}_error_lag1"
+_WEEK_ERROR = f"{PUBLISHED}_error_mean{ERROR_MEANS[0]}"  # stands in for one not known yet
 ERRORS = (
     *(f"{PUBLISHED}_error_lag{lag}" for lag in ERROR_LAGS),
     *(f"{PUBLISHED}_error_mean{n}" for n in ERROR_MEANS),
@@ -385,9 +448,6 @@ LAST_KNOWN_STEPS = 6  # newest known values whose mean is a column: three hours 
 
 FLAGS = tuple(name for name in CALENDAR_NAMES if not name.endswith("_year"))
 """Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
-
-
-Columns = dict[str, FloatArray]  # by name
 
 
 def knows_past(view: WindowView) -> bool:
@@ -495,7 +555,7 @@ class PublishedErrorSpace(LeadSpace):
     @staticmethod
     def knows(view: WindowView) -> bool:
         """Return whether a view has a published forecast, and a place for its known errors."""
-        return view.published is not None and LAST_ERROR in view.step_covariates
+        return is_published(view) and LAST_ERROR in view.step_covariates
 
     @classmethod
     def choose(cls, views: Sequence[WindowView]) -> dict[str, Any]:
@@ -533,6 +593,29 @@ class PublishedErrorSpace(LeadSpace):
         by_step = {name: column_NH / spread_N1 for name, column_NH in steps.items()}
         return by_step, scaled | encode_flags(views)
 
+    def build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        """Return the columns (N, F) of a linear map."""
+        steps, days = self.encode(views)
+        known_NH = np.where(np.isnan(steps[LAST_ERROR]), steps[_WEEK_ERROR], steps[LAST_ERROR])
+        # Covariates enter only by day: at dawn, solar power hardly varies in winter, and a column
+        # in units of that spread would run away in summer.
+        parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days.values()]
+        return np.concatenate(parts, axis=1)
+
+    def build_columns(self, views: Sequence[WindowView], route: int) -> Columns:
+        """Return the columns of trees by name, (N, H) or (N, 1)."""
+        steps, days = self.encode(views)
+        columns = {
+            **steps,
+            "entity": self.encode_entities(views)[:, None].astype(np.float64),
+            **days,
+        }
+        spread_N1, published_NH = self.scaler.stack_spreads(views), stack_published(views)
+        for name in self.past:
+            columns[name] = (stack_by_step(views, name) - published_NH) / spread_N1
+        weather_steps, weather_days = encode_weather(views, self.weather)
+        return columns | weather_steps | weather_days
+
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the published medians (N, H)."""
         return stack_published(views)
@@ -552,12 +635,7 @@ class PastSpace(LeadSpace):
 
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the means of the last fortnight (N, H); DataError if a view has none."""
-        without = [view for view in views if not knows_past(view)]
-        if without:
-            raise DataError(
-                f"{len(without)} of {len(views)} windows have no value of the last fortnight at "
-                f"some step, first {without[0].window_id}; forecast days with a past"
-            )
+        raise_if_lacking(views, knows_past, "value of the last fortnight at every step")
         return stack_by_step(views, PAST_REFERENCE)
 
     def encode(self, views: Sequence[WindowView]) -> tuple[Columns, Columns]:
@@ -572,6 +650,27 @@ class PastSpace(LeadSpace):
         columns["past_last_known"] = mean_last_known(past[PAST_NAMES[0]])
         days = {name: column_N[:, None] for name, column_N in columns.items()}
         return past | weather_steps, days | weather_days | encode_flags(views)
+
+    def build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        """Return the columns (N, F) of a linear map, means over parts of the day."""
+        steps, days = self.encode(views)
+        # Half-hours that are not known yet are taken from the day before.
+        yesterday_NH, before_NH, week_NH = (steps[name] for name in PAST_NAMES)
+        known_NH = np.where(np.isnan(yesterday_NH), before_NH, yesterday_NH)
+
+        parts = [average_blocks(known_NH, 12), average_blocks(week_NH, 6)]
+        parts += [days[name] for name in ("level", "past_last_known", *FLAGS)]
+        for name in self.weather:
+            beyond_NH = steps[f"{name}_beyond"] / SCALES.get(name, 1.0)
+            parts.append(beyond_NH.mean(axis=1, keepdims=True))
+        if TEMPERATURE in self.weather:
+            parts += encode_degree_blocks(views)
+        return np.concatenate(parts, axis=1)
+
+    def build_columns(self, views: Sequence[WindowView], route: int) -> Columns:
+        """Return the columns of trees by name, (N, H) or (N, 1)."""
+        steps, days = self.encode(views)
+        return {"entity": self.encode_entities(views)[:, None].astype(np.float64), **steps, **days}
 
 
 def average_blocks(values_NH: FloatArray, blocks: int) -> FloatArray:
@@ -640,7 +739,7 @@ def read_today(views: Sequence[WindowView], name: str) -> FloatArray:
     return np.where(np.isfinite(today_NH), today_NH, stack_by_step(views, f"{name}{PAST_MEAN}"))
 
 
-def encode_flags(views: Sequence[WindowView]) -> dict[str, FloatArray]:
+def encode_flags(views: Sequence[WindowView]) -> Columns:
     """Return the columns of the calendar (N, 1) without its yearly waves, by name."""
     flags = name_columns(CALENDAR_NAMES, encode_calendars(views))
     return {name: flags[name] for name in FLAGS}

@@ -10,7 +10,6 @@ Shapes: N windows, H horizon.
 
 import copy
 import hashlib
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -22,25 +21,19 @@ from safetensors.numpy import load_file, save
 
 from compevo_core.baselines.base import (
     Baseline,
+    Columns,
     History,
     RoutedBaseline,
     SpaceT,
-    TrainSpace,
     raise_if_held_out,
     read_baseline_file,
-    stack_published,
     write_baseline_file,
 )
 from compevo_core.baselines.features import (
-    CALENDAR_NAMES,
     FeatureSpace,
     PastSpace,
     PublishedErrorSpace,
-    encode_calendars,
-    encode_weather,
     list_own_covariates,
-    name_columns,
-    stack_change,
 )
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray, mean_known
@@ -80,7 +73,6 @@ SETTINGS: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-NEIGHBOURS = (-4, -2, 0, 2, 4)  # steps around the target step whose inputs are columns
 
 
 class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
@@ -96,10 +88,6 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     _settings: ClassVar[dict[str, Any]]  # what it changes of ``SETTINGS``
     _rounds: ClassVar[int] = 400
 
-    @abstractmethod
-    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
-        """Return the columns by name: (N, H), or (N, 1) where all steps of a window share it."""
-
     def _fit_model(self, windows: Sequence[Window], route: int, seed: int) -> "lgb.Booster":
         lgb = import_package("lightgbm")
 
@@ -108,13 +96,13 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
         is_known = np.isfinite(target)
 
         views = [window.view for window in windows]
-        columns = self._build_columns(views, route)
+        columns = self._space.build_columns(views, route)
         rows = _build_rows(columns, find_horizon(views))[is_known]
         data = lgb.Dataset(rows, target[is_known], feature_name=["step", *columns])
         return lgb.train(SETTINGS | self._settings | {"seed": seed}, data, self._rounds)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        rows = _build_rows(self._build_columns(views, route), find_horizon(views))
+        rows = _build_rows(self._space.build_columns(views, route), find_horizon(views))
         # Rows are independent: the number of threads changes no bit.
         output = self._models[route].predict(rows, num_threads=count_cores())
         return np.asarray(output, dtype=np.float64).reshape(len(views), -1)
@@ -154,36 +142,6 @@ class BoostedTrees(_Trees[FeatureSpace]):
     _settings: ClassVar[dict[str, Any]] = {}
     _rounds = 1000
 
-    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
-        space = self._space
-        z_NH = space.scale_recent(views)
-        steps_H = np.arange(find_horizon(views))
-
-        # At either end of the day the outermost input stands in for neighbours that do not exist.
-        places = {at: np.clip(steps_H + at, 0, z_NH.shape[1] - 1) for at in NEIGHBOURS}
-        columns = {f"input_{at:+d}": z_NH[:, place_H] for at, place_H in places.items()}
-        # On a half-hourly day the thirds are night, midday and evening.
-        thirds = zip(("night", "midday", "evening"), np.array_split(z_NH, 3, axis=1), strict=True)
-        columns |= {
-            "entity": _encode_entity(space, views),
-            "day_mean": z_NH.mean(axis=1, keepdims=True),
-            "day_min": z_NH.min(axis=1, keepdims=True),
-            "day_max": z_NH.max(axis=1, keepdims=True),
-            "day_last": z_NH[:, -1:],
-            "day_change": z_NH[:, -1:] - z_NH[:, :1],
-            **{name: part.mean(axis=1, keepdims=True) for name, part in thirds if part.shape[1]},
-            **_summarize_seasons(space.summarize_seasons(views), len(steps_H)),
-            **name_columns(CALENDAR_NAMES, encode_calendars(views)),
-        }
-        for response in space.steps:
-            columns[response.name] = stack_by_step(views, response.name)
-            columns[f"{response.name}_change"] = stack_change(views, response.name)
-        if route:
-            weather_NC = space.extract_weather(views)
-            columns |= name_columns(space.covariates, weather_NC)
-            columns |= space.compute_changes(weather_NC)
-        return columns
-
 
 class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
     """The error of the published forecast, with trees for each number of unknown steps.
@@ -198,17 +156,6 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
     # MAE is the first measure of every table
     _settings: ClassVar[dict[str, Any]] = {"objective": "regression_l1", "num_leaves": 31}
 
-    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
-        space = self._space
-        steps, days = space.encode(views)
-        columns = {**steps, "entity": _encode_entity(space, views), **days}
-        spread_N1 = space.scaler.stack_spreads(views)
-        published_NH = stack_published(views)
-        for name in space.past:
-            columns[name] = (stack_by_step(views, name) - published_NH) / spread_N1
-        weather_steps, weather_days = encode_weather(views, space.weather)
-        return columns | weather_steps | weather_days
-
 
 class OwnWeatherTrees(_Trees[PastSpace]):
     """Changes from the last fortnight, by past, calendar and weather, for each lead."""
@@ -218,11 +165,6 @@ class OwnWeatherTrees(_Trees[PastSpace]):
     _space_class = PastSpace
     # Fewer bins are twice as fast, and no worse
     _settings: ClassVar[dict[str, Any]] = PublishedErrorTrees._settings | {"max_bin": 63}
-
-    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
-        space = self._space
-        steps, days = space.encode(views)
-        return {"entity": _encode_entity(space, views), **steps, **days}
 
 
 _LONGEST_NAME = 80
@@ -296,7 +238,7 @@ class LaggedTrees(Baseline):
         calendar_NHC = np.stack([_encode_stamps(view, view.origin_utc, horizon) for view in views])
         known_NHK = [stack_by_step(views, name)[..., None] for name in self._names]
         ahead_NHC = np.concatenate([calendar_NHC, *known_NHK], axis=2)
-        code_N1 = _encode_entity(self._space, views)
+        code_N1 = self._space.encode_entities(views)[:, None]
         for step in range(horizon):
             row_NF, level_N = _build_lags(views[0], z_NT[:, step : step + lookback])
             rows = np.hstack([row_NF, ahead_NHC[:, step], code_N1])
@@ -415,28 +357,7 @@ def _encode_stamps(view: WindowView, start: datetime, steps: int) -> FloatArray:
     )
 
 
-def _encode_entity(space: TrainSpace, views: Sequence[WindowView]) -> FloatArray:
-    return space.encode_entities(views)[:, None].astype(np.float64)
-
-
-def _summarize_seasons(summaries: dict[str, FloatArray], horizon: int) -> dict[str, FloatArray]:
-    """Return the columns of longer inputs by name, (N, H) or (N, 1)."""
-    if not summaries:
-        return {}
-
-    season = summaries["season_mean"].shape[1]
-    levels = summaries["season_levels"]
-    columns = {
-        "season_mean": summaries["season_mean"][:, np.arange(horizon) % season],
-        "level": levels.mean(axis=1, keepdims=True),
-        "level_change": levels[:, -1:] - levels.mean(axis=1, keepdims=True),
-    }
-    if "last_week" in summaries:
-        columns["last_week"] = summaries["last_week"]
-    return columns
-
-
-def _build_rows(columns: dict[str, FloatArray], horizon: int) -> FloatArray:
+def _build_rows(columns: Columns, horizon: int) -> FloatArray:
     """Return one row per window and step (N x H, F): the step, then the columns."""
     shape = (len(next(iter(columns.values()))), horizon)
     step_H = np.arange(horizon, dtype=np.float64)
