@@ -239,7 +239,6 @@ class RoutedBaseline(Baseline, Generic[SpaceT, ModelT]):
     _space_class: ClassVar[type[Any]]
 
     def __init__(self, space: SpaceT, models: Mapping[int, ModelT]) -> None:
-        """Take fitted models by route; use :meth:`fit` or :meth:`load`."""
         self._space = space
         self._models = dict(models)
 

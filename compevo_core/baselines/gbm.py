@@ -10,7 +10,7 @@ Shapes: N windows, H horizon.
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -192,7 +192,6 @@ class LaggedTrees(Baseline):
     _rounds: ClassVar[int] = 300
 
     def __init__(self, space: FeatureSpace, names: Sequence[str], model: Any) -> None:  # noqa: ANN401 - what was fitted
-        """Take a fitted model; use :meth:`fit` or :meth:`load`."""
         self._space = space
         self._names = tuple(names)
         self._model = model
@@ -207,20 +206,18 @@ class LaggedTrees(Baseline):
         grouped = group_by_series(train)
         rows, targets = [], []
         for entity, windows in grouped.items():
-            history = History.from_windows(windows, names)
-            view = windows[-1].view
-            newest = slice(-max(view.lookback + view.horizon, MOST_STEPS // len(grouped)), None)
-            z_T = space.scaler.scale(history.values_T[newest], entity)
-            start = shift(history.start_utc, len(history.values_T) - len(z_T), view.step)
-            place_R = np.flatnonzero(history.is_target_T[newest])
-            place_R = place_R[place_R >= view.lookback]
+            history, view = History.from_windows(windows, names), windows[-1].view
+            z_T = space.scaler.scale(history.values_T, entity)
+            # The newest steps after a whole look-back.
+            most = max(view.lookback + view.horizon, MOST_STEPS // len(grouped))
+            first = max(0, len(z_T) - most) + view.lookback
+            place_R = first + np.flatnonzero(history.is_target_T[first:])
             if not len(place_R):
                 continue
             pasts_TL = np.lib.stride_tricks.sliding_window_view(z_T, view.lookback)
-            past_RL = pasts_TL[place_R - view.lookback]
-            row_RF, level_R = _build_lags(view, past_RL)
-            calendar_RC = _encode_stamps(view, start, len(z_T))[place_R]
-            known_RK = [history.covariates[name][newest][place_R, None] for name in names]
+            row_RF, level_R = _build_lags(view, pasts_TL[place_R - view.lookback])
+            calendar_RC = _encode_stamps(view, history.start_utc, place_R.tolist())
+            known_RK = [history.covariates[name][place_R, None] for name in names]
             code_R1 = np.full((len(place_R), 1), space.entities.index(entity))
             rows.append(np.hstack([row_RF, calendar_RC, *known_RK, code_R1]))
             targets.append(z_T[place_R] - level_R)
@@ -235,11 +232,12 @@ class LaggedTrees(Baseline):
             return stack_rows([])
         horizon, lookback = find_horizon(views), views[0].lookback
         z_NT = np.hstack([self._space.scale_inputs(views), np.empty((len(views), horizon))])
-        calendar_NHC = np.stack([_encode_stamps(view, view.origin_utc, horizon) for view in views])
+        steps = range(horizon)
+        calendar_NHC = np.stack([_encode_stamps(view, view.origin_utc, steps) for view in views])
         known_NHK = [stack_by_step(views, name)[..., None] for name in self._names]
         ahead_NHC = np.concatenate([calendar_NHC, *known_NHK], axis=2)
         code_N1 = self._space.encode_entities(views)[:, None]
-        for step in range(horizon):
+        for step in steps:
             row_NF, level_N = _build_lags(views[0], z_NT[:, step : step + lookback])
             rows = np.hstack([row_NF, ahead_NHC[:, step], code_N1])
             z_NT[:, lookback + step] = level_N + self._apply(rows)
@@ -348,10 +346,10 @@ def _build_lags(view: WindowView, past_RL: FloatArray) -> tuple[FloatArray, Floa
     return np.stack(columns, axis=1), level_R
 
 
-def _encode_stamps(view: WindowView, start: datetime, steps: int) -> FloatArray:
+def _encode_stamps(view: WindowView, start: datetime, steps: Iterable[int]) -> FloatArray:
     """Return the hour, weekday and season of the year of steps (T, C) on the series' own clock."""
     zone = ZoneInfo(view.calendar.timezone)
-    stamps = [shift(start, i, view.step).astimezone(zone) for i in range(steps)]
+    stamps = [shift(start, step, view.step).astimezone(zone) for step in steps]
     return np.array(
         [(s.hour * 60 + s.minute, s.weekday(), s.timetuple().tm_yday) for s in stamps], dtype=float
     )
@@ -383,7 +381,6 @@ class Blend(Baseline):
     most_steps = MOST_STEPS
 
     def __init__(self, ridge: Baseline, trees: Baseline) -> None:
-        """Take fitted parts, which others may use as well."""
         self._parts = (ridge, trees)
 
     @classmethod
@@ -394,10 +391,8 @@ class Blend(Baseline):
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit."""
-        mean_NH = np.zeros((len(views), find_horizon(views)))
-        for part in self._parts:
-            mean_NH += BLEND_WEIGHTS[part.name] * part.predict(views)
-        return mean_NH
+        weighted = [BLEND_WEIGHTS[part.name] * part.predict(views) for part in self._parts]
+        return np.asarray(sum(weighted))
 
     def save(self, folder: Path) -> None:
         """Write each part into a folder of its name and, last, ``baseline.json``."""

@@ -59,7 +59,6 @@ class _FormedSeries(Baseline):
     is_scored = False
 
     def __init__(self, forms: Mapping[str, Form]) -> None:
-        """Take the form of each entity; use :meth:`fit`."""
         self._forms = dict(forms)
 
     @classmethod
