@@ -20,7 +20,7 @@ Shapes: D days, H horizon, Q levels of quantiles.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from math import sqrt
 from pathlib import Path
@@ -73,20 +73,16 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "is_on_time": pl.Boolean(),  # whether it was issued in time, and not filled in later
     "unit": pl.String(),
     "n_points": pl.Int64(),  # observed steps of the day
-    "mae": pl.Float64(),
-    "rmse": pl.Float64(),
-    "pinball_10_50_90": pl.Float64(),  # null where a method has no such quantiles
-    "coverage_80": pl.Float64(),
+    **dict.fromkeys(("mae", "rmse"), pl.Float64()),
+    # Null where a method has no such quantiles
+    **dict.fromkeys(("pinball_10_50_90", "coverage_80"), pl.Float64()),
     "mean_inside_80": pl.Boolean(),  # whether the day's mean was in its own band; null without one
     "peak_inside_80": pl.Boolean(),  # and the day's highest step; only of the issued forecast
     "revision": pl.Int64(),  # how often a revised truth has changed the scores
     "first_mae": pl.Float64(),  # as it was scored first
-    "truth_hash": pl.String(),  # of the day, and of what persistence repeats
-    "forecast_hash": pl.String(),
-    "artifact_hash": pl.String(),
-    "information_until": UTC_US,
-    "issued_at": UTC_US,
-    "scored_at": UTC_US,
+    # The truth is that of the day, and of what persistence repeats
+    **dict.fromkeys(("truth_hash", "forecast_hash", "artifact_hash"), pl.String()),
+    **dict.fromkeys(("information_until", "issued_at", "scored_at"), UTC_US),
 }
 SCORES = list(SCORED_SCHEMA)[7:14]
 
@@ -99,12 +95,9 @@ SKILL_SCHEMA: dict[str, pl.DataType] = {
     "known_to": pl.String(),
     "is_on_time": pl.Boolean(),  # days that were filled in later are a separate group
     "span_days": pl.Int64(),
-    "entity": pl.String(),  # a series, or all pooled
-    "reference": pl.String(),
+    **dict.fromkeys(("entity", "reference"), pl.String()),  # a series, or all pooled
     "n_days": pl.Int64(),  # days behind the numbers; fewer than the span where days are missing
-    "mae": pl.Float64(),
-    "reference_mae": pl.Float64(),
-    "skill": pl.Float64(),
+    **dict.fromkeys(("mae", "reference_mae", "skill"), pl.Float64()),
     "last_day": pl.Date(),
 }
 
@@ -271,16 +264,9 @@ def _score_day(
         if method == PUBLISHED:
             quantiles_1QH = drop_crossing(quantiles_1QH)
         bands = score_quantiles(truth_H[None], quantiles_1QH)
-        yield shared | {
-            "method": method,
-            "n_points": errors.n_points,
-            "mae": errors.mae,
-            "rmse": errors.rmse,
-            "pinball_10_50_90": bands["pinball_10_50_90"],
-            "coverage_80": bands["coverage_80"],
-            **(inside if method == METHOD else dict.fromkeys(inside)),
-            "first_mae": errors.mae,
-        }
+        of_method = inside if method == METHOD else dict.fromkeys(inside)
+        named = {"method": method, "first_mae": errors.mae}
+        yield shared | asdict(errors) | bands | of_method | named
 
 
 def is_on_time(forecast: IssuedForecast) -> bool:
@@ -303,11 +289,10 @@ def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, in
     )
 
     # Values that persistence repeats may be revised: other methods of the day do not change.
-    is_unchanged = ~is_new & ~is_revised
     noted = pairs.with_columns(
-        pl.when(is_new).then(0).otherwise(pl.col("revision_before") + is_revised).alias("revision"),
-        pl.coalesce("first_mae_before", "first_mae").alias("first_mae"),
-        pl.when(is_unchanged).then("scored_at_before").otherwise("scored_at").alias("scored_at"),
+        revision=pl.col("revision_before").fill_null(0) + is_revised,
+        first_mae=pl.coalesce("first_mae_before", "first_mae"),
+        scored_at=pl.when(is_new | is_revised).then("scored_at").otherwise("scored_at_before"),
     )
 
     others = stored.join(scored, on=list(KEY), how="anti")
@@ -333,13 +318,13 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
     """
     pairs = _pair_days(select_standing(rows, "is_on_time"))
     issued = pairs.filter(pl.col("reference") == METHOD)
-    last_days = issued.group_by(_TIMING).agg(pl.col("day").max().alias("last_day"))
-    both = pl.concat([pairs, pairs.with_columns(pl.lit(POOLED).alias("entity"))])
+    last_days = issued.group_by(_TIMING).agg(last_day=pl.col("day").max())
+    both = pl.concat([pairs, pairs.with_columns(entity=pl.lit(POOLED))])
     age = pl.col("last_day") - pl.col("day")
     recent = pl.concat(
         both.join(last_days, on=_TIMING)
         .filter(age < timedelta(days=days))
-        .with_columns(pl.lit(days).cast(pl.Int64).alias("span_days"))
+        .with_columns(span_days=pl.lit(days, pl.Int64))
         for days in (7, 28, 365)
     )
 
@@ -360,7 +345,7 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
         means.filter(pl.col("reference").str.starts_with(MEMBER))
         .sort("n_days", "reference_mae", "reference", descending=[True, False, False])
         .unique(_GROUP, keep="first", maintain_order=True)
-        .with_columns(pl.lit(BEST_MEMBER).alias("reference"))
+        .with_columns(reference=pl.lit(BEST_MEMBER))
     )
     skill = pl.concat(
         [means.filter(pl.col("reference").is_in([PERSISTENCE, PUBLISHED, EQUAL])), best]
@@ -405,7 +390,6 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
     """Look for a growth of the forecasts' error relative to a reference on the same days.
 
     Only the days of the model that issued last are on the chart: another model is another level.
-
     ``rows`` follow ``SCORED_SCHEMA``; the errors of ``reference`` show how hard a day was.
     """
     rows = select_standing(rows).filter(known_to=known_to)
@@ -464,9 +448,7 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
     """Return how much of the last days the forecasts' 80 % band covered, and the share's limits.
 
     Half-hours and series of a day are alike, so a day counts as one trial: the limits belong to a
-    binomial share of as many trials as there are days.
-
-    ``rows`` follow ``SCORED_SCHEMA``.
+    binomial share of as many trials as there are days. ``rows`` follow ``SCORED_SCHEMA``.
     """
     from scipy import stats
 
@@ -496,11 +478,9 @@ OPERATOR_SCHEMA: dict[str, pl.DataType] = {
     "method": pl.String(),
     "unit": pl.String(),
     "n_points": pl.Int64(),
-    "mae": pl.Float64(),
-    "bias": pl.Float64(),  # mean of forecast minus truth
+    **dict.fromkeys(("mae", "bias"), pl.Float64()),  # the bias is the mean of forecast minus truth
     "n_banded": pl.Int64(),  # points with a band
-    "coverage_80": pl.Float64(),  # null without a band
-    "width_80": pl.Float64(),
+    **dict.fromkeys(("coverage_80", "width_80"), pl.Float64()),  # null without a band
 }
 _STEP_GROUP = list(OPERATOR_SCHEMA)[:7]
 

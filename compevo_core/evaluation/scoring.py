@@ -360,8 +360,7 @@ def tabulate_regret(
                 truth_NH[rows_of, span],
                 first_A,
             )
-            row = shared | {"entity": entity, "part": part} | asdict(regret)
-            rows.append({name: row[name] for name in REGRET_SCHEMA})
+            rows.append(shared | {"entity": entity, "part": part} | asdict(regret))
     return pl.DataFrame(rows, schema=REGRET_SCHEMA, orient="row")
 
 
