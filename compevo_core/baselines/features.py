@@ -15,9 +15,7 @@ part of train the answer is zero: a column of noise changes no forecast.
 
 The model of the last fortnight does not use what others forecast of the series, so its errors
 differ from theirs: no published median, and no covariate in the unit of the series, such as the
-operator's forecast of rooftop power. It learns how a day differs from the mean of the last
-fortnight at each step, since both follow the season. Weather unknown to a view is taken from the
-last fortnight.
+operator's forecast of rooftop power. A day and the mean of the last fortnight follow one season.
 
 Shapes: N windows, H horizon, C covariates, F features, B parts of the season or the horizon, K
 forms.
@@ -680,11 +678,7 @@ def average_blocks(values_NH: FloatArray, blocks: int) -> FloatArray:
 
 
 def encode_degree_blocks(views: Sequence[WindowView]) -> list[FloatArray]:
-    """Return temperatures of today and yesterday beyond the last fortnight's (N, B), by part.
-
-    Degrees above and below the thresholds have columns of their own, since a linear map needs one
-    for each side.
-    """
+    """Return temperatures of today and yesterday beyond the last fortnight's (N, B), by part."""
     usual_NH = stack_by_step(views, f"{TEMPERATURE}{PAST_MEAN}")
     before_NH = stack_by_step(views, f"{TEMPERATURE}_lag1")
     parts = []

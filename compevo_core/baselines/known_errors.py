@@ -66,8 +66,7 @@ def split_by_time(views: Sequence[WindowView]) -> tuple[npt.NDArray[np.intp], np
 class ErrorLevels:
     """What is added to the forecasts of P fitted forecasters, by series and step.
 
-    Errors are kept in units of the scaler, so that series can lend each other what they know: as
-    their weighted sum and the sum of their weights, after the last known day.
+    It is kept as the weighted sum of scaled errors and the sum of weights after the last known day.
     """
 
     def __init__(

@@ -29,8 +29,7 @@ class NaiveForecast(Baseline):
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Check the split; there is nothing to fit and ``seed`` is not used."""
-        # Checked although nothing is learned: a caller that passes a later split has a mistake.
+        """Check the split, as a later one is a mistake; ``seed`` is not used."""
         raise_if_held_out(train, cls.name)
         return cls()
 

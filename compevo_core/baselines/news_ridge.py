@@ -142,6 +142,17 @@ class Choice:
     left: float  # sum of the absolute errors that they leave
 
 
+@dataclass(frozen=True, eq=False)
+class NewsWeights:
+    """What the articles of some ages change in all series, or in one in addition."""
+
+    entity: str  # "" for all
+    ages: tuple[int, ...]
+    sentences: bool
+    mean_K: FloatArray
+    weights_KH: FloatArray  # of deviations from the mean, for scaled forecasts
+
+
 class NewsSample:
     """Windows of train as rows that ridges are fitted on, the newest of them."""
 
@@ -215,11 +226,15 @@ class NewsSample:
         gain_R = (np.abs(y_RH) - np.abs(y_RH - choice.held_out_RH)).sum(axis=1)
         return bool(min(gain_R.sum(), np.array_split(gain_R, _PARTS)[-1].sum()) > 0)
 
-    def fit(self, rows: Sequence[int], y_RH: FloatArray, choice: Choice) -> FloatArray:
-        """Return the weights (K, H) of a choice, fitted on all of these rows."""
-        x_RK = self.center(choice.ages, choice.sentences)[1][list(rows)]
+    def fit(
+        self, entity: str, rows: Sequence[int], y_RH: FloatArray, choice: Choice
+    ) -> NewsWeights:
+        """Return the weights of a choice for a series, or for all, fitted on all of these rows."""
+        mean_K, all_RK = self.center(choice.ages, choice.sentences)
+        x_RK = all_RK[list(rows)]
         shifted_RR = x_RK @ x_RK.T + choice.penalty * np.eye(len(rows))
-        return np.asarray(x_RK.T @ np.linalg.solve(shifted_RR, y_RH))
+        weights_KH = np.asarray(x_RK.T @ np.linalg.solve(shifted_RR, y_RH))
+        return NewsWeights(entity, choice.ages, choice.sentences, mean_K, weights_KH)
 
 
 def find_missed(base: str, train: WindowSet, fit: FitBaseline, *, seed: int = 0) -> FloatArray:
@@ -249,17 +264,6 @@ def standardize(
         scale[entity] = spread or 1.0
         scaled_NH[own] = np.nan_to_num(left_NH / scale[entity])
     return scale, scaled_NH
-
-
-@dataclass(frozen=True, eq=False)
-class NewsWeights:
-    """What the articles of some ages change in all series, or in one in addition."""
-
-    entity: str  # "" for all
-    ages: tuple[int, ...]
-    sentences: bool
-    mean_K: FloatArray
-    weights_KH: FloatArray  # of deviations from the mean, for scaled forecasts
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,9 +311,7 @@ class NewsRidge:
                 continue
             choice = sample.choose(rows, y_RH)
             if sample.helps(choice, y_RH):
-                mean_K, _ = sample.center(choice.ages, choice.sentences)
-                weights_KH = sample.fit(rows, y_RH, choice)
-                parts.append(NewsWeights(entity, choice.ages, choice.sentences, mean_K, weights_KH))
+                parts.append(sample.fit(entity, rows, y_RH, choice))
         return cls(fit(base, train, seed=seed), columns, scale, parts, news)
 
     def predict(

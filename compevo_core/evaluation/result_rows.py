@@ -108,8 +108,7 @@ def forecast_windows(
     if batch_size < 1:
         raise DataError(f"batch_size is {batch_size}; it must be at least 1")
 
-    views = windows.views()
-    horizon = windows.horizon
+    views, horizon = windows.views(), windows.horizon
     parts = []
     for start in range(0, len(views), batch_size):
         batch = views[start : start + batch_size]
@@ -197,15 +196,14 @@ def evaluate(
             mape_threshold=threshold,
             mase_scale_N=scale_N[selected],
         )
-        by_quantile: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
+        by_quantile: dict[str, float | None] = {}
         if quantiles_NQH is not None:
             by_quantile = score_quantiles(truth_NH[selected], quantiles_NQH[selected])
 
         counts = [len(views[i].candidate_ids) for i in selected]
         # One window before the cutoff taints the mean over all of them.
         first_origin = min(views[i].origin_utc for i in selected)
-        row = shared | asdict(scores) | by_quantile
-        row |= {
+        of_entity = {
             "entity": entity,
             "possibly_memorised": _is_possibly_memorised(identity.knowledge_cutoff, first_origin),
             "leaky": any(views[i].leaky for i in selected),
@@ -213,8 +211,7 @@ def evaluate(
                 share_with_choice(counts, identity.news_top_k) if identity.news_top_k else None
             ),
         }
-        # The scores hold more than a row does.
-        rows.append({name: row[name] for name in RESULT_SCHEMA})
+        rows.append(shared | asdict(scores) | by_quantile | of_entity)
     return pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
 
 

@@ -94,15 +94,12 @@ def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
     names = [name for name in TEST_SUBSETS.get(windows.dataset, ()) if name in present]
     days = windows.split("test")
     scopes = [thin_windows(windows.subset(name), name, every) for name in names]
-    if not scopes:
-        scopes = _select_by_knowledge(days, "test", every)
-    scopes = [replace(scope, days=days) for scope in scopes]
-
+    scopes = scopes or _select_by_knowledge(days, "test", every)
     if not scopes:
         raise DataError(
             f"{windows.dataset} has no test window: read newer values, or `compevo init --test 0.2`"
         )
-    return scopes
+    return [replace(scope, days=days) for scope in scopes]
 
 
 def _select_by_knowledge(windows: WindowSet, split: str, every: int) -> list[Scope]:
