@@ -69,20 +69,12 @@ COOLING_ABOVE_K = 293.0
 HEATING_BELOW_K = 288.0
 TEMPERATURE_KEY = "_temp_k_lag"  # part of the key of every temperature covariate
 
-CALENDAR_NAMES = (
+FLAGS = (
     *(f"weekday_{i}" for i in range(7)),
-    "holiday",
-    "holiday_before",
-    "day_off",
-    "day_off_before",
-    "into_day_off",
-    "out_of_day_off",
-    "sin_year",
-    "cos_year",
-    "sin_half_year",
-    "cos_half_year",
+    *("holiday", "holiday_before", "day_off", "day_off_before", "into_day_off", "out_of_day_off"),
 )
-
+"""Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
+CALENDAR_NAMES = (*FLAGS, "sin_year", "cos_year", "sin_half_year", "cos_half_year")
 
 NEIGHBOURS = (-4, -2, 0, 2, 4)  # steps around the target step whose inputs are columns of trees
 LAG = "_lag1"  # what the name of a covariate ends with, of the season before
@@ -443,9 +435,6 @@ ERRORS = (
 PAST_NAMES = tuple(f"{PAST}_lag{lag}" for lag in PAST_LAGS)
 PAST_REFERENCE = f"{PAST}{PAST_MEAN}"
 LAST_KNOWN_STEPS = 6  # newest known values whose mean is a column: three hours of half-hours
-
-FLAGS = tuple(name for name in CALENDAR_NAMES if not name.endswith("_year"))
-"""Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
 
 
 def knows_past(view: WindowView) -> bool:

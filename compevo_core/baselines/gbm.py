@@ -26,8 +26,6 @@ from compevo_core.baselines.base import (
     RoutedBaseline,
     SpaceT,
     raise_if_held_out,
-    read_baseline_file,
-    write_baseline_file,
 )
 from compevo_core.baselines.features import (
     FeatureSpace,
@@ -398,12 +396,13 @@ class Blend(Baseline):
         """Write each part into a folder of its name and, last, ``baseline.json``."""
         for part in self._parts:
             part.save(folder / part.name)
-        write_baseline_file(folder, self.name, weights=dict(BLEND_WEIGHTS))
+        super().save(folder)
+
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        return {"weights": dict(BLEND_WEIGHTS)}, {}
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote; CheckpointMismatch also if it has other weights."""
-        facts = read_baseline_file(folder, cls.name)
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
         if facts["weights"] != dict(BLEND_WEIGHTS):
             raise CheckpointMismatch(
                 f"{folder} is a blend of {facts['weights']}, this version blends "

@@ -20,11 +20,14 @@ from safetensors.numpy import load_file, save_file
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, count_minutes, replay_days
-from compevo_core.errors import DataError
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError, LeakageError
 
 POOLED_WINDOWS = 30.0
 """Windows that a series needs for its own mean error to count as much as the mean error of all
 series together: a series without known errors takes over the common drift."""
+
+_DIGITS = 9  # of errors: those that differ only in the last bits are equal
 
 Form = Literal["none", "mean", "kalman"]
 NOT_STARTED = -1
@@ -185,3 +188,45 @@ def follow_levels(
             views = [windows[i].view for i in today]
             followed_NPH[today] = levels.apply(views, forecast_NPH[today])
     return followed_NPH
+
+
+def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) -> ErrorLevels:
+    """Estimate the level of validation forecasts, with the rule that does best there.
+
+    LeakageError if a window is not of the validation split; DataError if there is not one forecast
+    for each window.
+    """
+    others = {view.split for view in val.views()} - {"val"}
+    if others:
+        raise LeakageError(
+            f"windows of {sorted(others)} were given to recalibrate on; pass split('val')"
+        )
+    if forecast_NH.shape != val.truth().shape:
+        raise DataError(
+            f"forecasts of shape {forecast_NH.shape} for {len(val)} validation windows; "
+            "forecast every window once"
+        )
+
+    known = [i for i, window in enumerate(val) if np.isfinite(window.y).any()]
+    windows, forecast_NPH = [val[i] for i in known], forecast_NH[known][:, None]
+    views = [window.view for window in windows]
+
+    def estimate(rule: LevelRule, rows: npt.NDArray[np.intp]) -> ErrorLevels:
+        levels = ErrorLevels(rule, scaler, *forecast_NPH.shape[1:])
+        levels.observe([windows[i] for i in rows], forecast_NPH[rows])
+        return levels
+
+    first, second = split_by_time(views) if views else np.empty((2, 0), dtype=np.intp)
+    if not first.size:
+        return estimate(NO_LEVEL, np.arange(len(windows)))
+
+    # The rule whose level of the first half of validation is best on the second.
+    later = [views[i] for i in second]
+    truth_NH = np.stack([windows[i].y for i in second])
+    spread_N = scaler.stack_spreads(later)[:, 0]
+    errors = []
+    for rule in RULE_GRID:
+        levelled_NPH = estimate(rule, first).apply(later, forecast_NPH[second])
+        error_N = np.nanmean(np.abs(truth_NH - levelled_NPH[:, 0]), axis=1)
+        errors.append(float((error_N / spread_N).mean()))
+    return estimate(RULE_GRID[int(np.argmin(np.round(errors, _DIGITS)))], np.arange(len(windows)))

@@ -102,9 +102,8 @@ class Columns:
         embeddings_ME = news.embeddings[news.find_rows(ids)]
         at_M = np.array([news.get_date(name).timestamp() for name in ids])
 
-        counts_N = [len(view.candidate_ids) for view in views]
-        window_P = np.repeat(np.arange(len(views)), counts_N)
-        article_P = np.array([row_of[name] for view in views for name in view.candidate_ids], int)
+        pairs = [(n, row_of[name]) for n, view in enumerate(views) for name in view.candidate_ids]
+        window_P, article_P = np.array(pairs, dtype=int).reshape(-1, 2).T
         known_N = np.array([view.known_before.timestamp() for view in views])
         age_P = (known_N[window_P] - at_M[article_P]) / DAY.total_seconds()
 

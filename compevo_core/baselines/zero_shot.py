@@ -178,14 +178,15 @@ def find_at_hand() -> str:
 
     They are in the local cache, or came with a package. Nothing is fetched.
     """
-    for model, library in _AT_HAND.items():
-        if find_spec(library):
-            from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache
 
-            # What the cache holds of a model that is whole.
-            files = ("config.json", "model.safetensors")
-            if all(isinstance(try_to_load_from_cache(model, name), str) for name in files):
-                return model
+    for model, library in _AT_HAND.items():
+        # What the cache holds of a model that is whole.
+        found = [
+            try_to_load_from_cache(model, name) for name in ("config.json", "model.safetensors")
+        ]
+        if find_spec(library) and all(isinstance(path, str) for path in found):
+            return model
     return FRACAST if find_spec(FRACAST) else ""
 
 

@@ -1,10 +1,9 @@
 """Fit methods and score them on the same windows, with quantiles and recalibrated forms.
 
-What belongs here: the seeds of a fit, the level of a baseline's known errors on validation, the
-past errors that make its quantiles, its rows. What does not: populations (``evaluation.scoring``),
-the table of methods (``paper.method_table``). A population may beat a baseline as fitted only by
-its bias correction: the same baseline with such a correction is the fair opponent (decision
-08-calibration).
+What belongs here: the seeds of a fit, the past errors that make a baseline's quantiles, its rows.
+What does not: populations (``evaluation.scoring``), the table of methods (``paper.method_table``).
+A population may beat a baseline as fitted only by its bias correction: the same baseline with such
+a correction is the fair opponent (decision 08-calibration).
 
 Shapes: N windows of a scope, Q levels, E series, H horizon.
 """
@@ -13,10 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from compevo_core.baselines import (
@@ -28,14 +26,7 @@ from compevo_core.baselines import (
     is_applicable,
 )
 from compevo_core.baselines.base import MethodFacts, count_answers
-from compevo_core.baselines.known_errors import (
-    NO_LEVEL,
-    RULE_GRID,
-    ErrorLevels,
-    LevelRule,
-    follow_levels,
-    split_by_time,
-)
+from compevo_core.baselines.known_errors import ErrorLevels, fit_known_errors, follow_levels
 from compevo_core.baselines.naive import PublishedForecast
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.quantiles import (
@@ -46,7 +37,6 @@ from compevo_core.data.quantiles import (
 )
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError, LeakageError
 from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.runtime.usage import OnStep, Steps, peak_memory_gigabytes, reset_peak_memory
@@ -54,51 +44,6 @@ from compevo_core.runtime.usage import OnStep, Steps, peak_memory_gigabytes, res
 RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
 """Baselines that are scored a second time with their known errors."""
 RECALIBRATED = "-recalibrated"  # ends the name of a baseline with its known errors added
-
-_DIGITS = 9
-
-
-def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) -> ErrorLevels:
-    """Estimate the level of validation forecasts, with the rule that does best there.
-
-    LeakageError if a window is not of the validation split; DataError if there is not one forecast
-    for each window.
-    """
-    others = {view.split for view in val.views()} - {"val"}
-    if others:
-        raise LeakageError(
-            f"windows of {sorted(others)} were given to recalibrate on; pass split('val')"
-        )
-    if forecast_NH.shape != val.truth().shape:
-        raise DataError(
-            f"forecasts of shape {forecast_NH.shape} for {len(val)} validation windows; "
-            "forecast every window once"
-        )
-
-    known = [i for i, window in enumerate(val) if np.isfinite(window.y).any()]
-    windows, forecast_NPH = [val[i] for i in known], forecast_NH[known][:, None]
-    views = [window.view for window in windows]
-
-    def estimate(rule: LevelRule, rows: Sequence[int] | npt.NDArray[np.intp]) -> ErrorLevels:
-        levels = ErrorLevels(rule, scaler, *forecast_NPH.shape[1:])
-        levels.observe([windows[i] for i in rows], forecast_NPH[rows])
-        return levels
-
-    first, second = split_by_time(views) if views else np.empty((2, 0), dtype=np.intp)
-    if not first.size:
-        return estimate(NO_LEVEL, range(len(windows)))
-
-    # The rule whose level of the first half of validation is best on the second.
-    later = [views[i] for i in second]
-    truth_NH = np.stack([windows[i].y for i in second])
-    spread_N = scaler.stack_spreads(later)[:, 0]
-    errors = []
-    for rule in RULE_GRID:
-        levelled_NPH = estimate(rule, first).apply(later, forecast_NPH[second])
-        error_N = np.nanmean(np.abs(truth_NH - levelled_NPH[:, 0]), axis=1)
-        errors.append(float((error_N / spread_N).mean()))
-    # Rounded: errors that differ only in the last bits are equal, and of equal rules the first.
-    return estimate(RULE_GRID[int(np.argmin(np.round(errors, _DIGITS)))], range(len(windows)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,11 +201,14 @@ def score_candidates(
                 chosen = val[-(candidate.known_windows or len(val)) :]
             known = ValidationForecasts.make(name, fitted, chosen, scaler)
             facts: MethodFacts = getattr(fitted, "facts", MethodFacts())
-            fields: dict[str, Any] = asdict(facts) | {"train_seconds": None, "peak_memory_gb": None}
-            if candidate.is_measured:
-                # A method that can be resumed knows the total time of all its starts.
-                fields["train_seconds"] = facts.train_seconds or fit_seconds
-                fields["peak_memory_gb"] = facts.peak_memory_gb or 0.0
+            # A method that can be resumed knows the total time of all its starts.
+            measured = {
+                "train_seconds": facts.train_seconds or fit_seconds,
+                "peak_memory_gb": facts.peak_memory_gb or 0.0,
+            }
+            fields = asdict(facts) | (
+                measured if candidate.is_measured else dict.fromkeys(measured)
+            )
             identity = Identity(
                 experiment=experiment,
                 method=name,

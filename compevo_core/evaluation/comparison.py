@@ -43,12 +43,10 @@ their ends."""
 class PairedTest(NamedTuple):
     """Wilcoxon signed-rank test of errors a against errors b."""
 
-    # One-sided, that errors a are smaller: probability of such ranks or smaller ones if the methods
-    # do not differ
-    p_value: float
-    p_two_sided: float  # probability of ranks as uneven as these, in either direction
-    # Direction of the ranks: -1 if a has the smaller errors, 1 if b has, 0 if neither
-    rank_sign: int
+    # Probabilities of such ranks if the methods do not differ
+    p_value: float  # of these or smaller ones: one-sided, that errors a are smaller
+    p_two_sided: float  # of ranks as uneven, in either direction
+    rank_sign: int  # -1 if a has the smaller errors, 1 if b has, 0 if neither
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
