@@ -7,7 +7,7 @@ Detectors read the source frames again: a window cut wrongly would vouch for its
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import polars as pl
 
 from compevo_core.data.context import MEDIAN, OWN
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.steps import shift
+from compevo_core.data.steps import DAY, shift
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
@@ -64,13 +64,13 @@ def find_unavailable_covariates(
     views: Iterable[WindowView], covariates: pl.DataFrame
 ) -> list[Violation]:
     """Find covariates whose value was not known when a view was made, or is in no row."""
-    claims = []
-    for view in views:
-        for key, value in view.covariates.items():
-            # The key names variable and lag in days: afternoon_temp_k_lag1 is yesterday's value.
-            name, _, lag = key.rpartition("_lag")
-            day = view.calendar.target_date - timedelta(days=int(lag))
-            claims.append((view, key, (view.entity, name, day, value)))
+    # A key names variable and lag in days: afternoon_temp_k_lag1 is yesterday's value.
+    claims = (
+        (view, key, (view.entity, name, view.calendar.target_date - int(lag) * DAY, value))
+        for view in views
+        for key, value in view.covariates.items()
+        for name, _, lag in [key.rpartition("_lag")]
+    )
     return _find_late("late covariate", claims, covariates, "entity", "name", "valid_date", "value")
 
 

@@ -151,20 +151,13 @@ def configure_method(
         learnt = train[-1].view.end_utc - train[0].view.origin_utc
         refit_days = max(1, learnt.days // 4)  # when its data has grown by a quarter
     weights = {"online": True, "rule": "boa", "scope": "series"}
-    chosen = [
-        {
-            "prior": "zero-shot" if is_zero_shot(each) else each,
-            "calibration_days": _limit_days(each, train),
-        }
-        for each in names
-    ]
+    priors = ["zero-shot" if is_zero_shot(each) else each for each in names]
+    days = [_limit_days(each, train) for each in names]
+    chosen = [{"prior": p, "calibration_days": d} for p, d in zip(priors, days, strict=True)]
+    model = next(iter(models), "")
     return RunConfig.from_mapping(
         {
-            "forecast": {
-                "decoder": "none",
-                "zero_shot_model": next(iter(models), ""),
-                "refit_days": refit_days,
-            },
+            "forecast": {"decoder": "none", "zero_shot_model": model, "refit_days": refit_days},
             "population": {"agents": len(names), "members": chosen},
             "run": {"refit": True, "seed": seed, "micro_batch_size": 512},
             "selection": weights if len(names) > 1 else {},
@@ -433,11 +426,9 @@ def _measure_mixture(experience: "Experience", scaler: Scaler, windows: WindowSe
 
     DataError if it has not forecast one of them.
     """
-    keys = zip(experience.entity_N, experience.origin_N, experience.unknown_N, strict=True)
-    row_of = {
-        (experience.entities[entity], int(origin), int(unknown)): row
-        for row, (entity, origin, unknown) in enumerate(keys)
-    }
+    entities = [experience.entities[entity] for entity in experience.entity_N]
+    facts = (experience.origin_N.tolist(), experience.unknown_N.tolist())
+    row_of = {key: row for row, key in enumerate(zip(entities, *facts, strict=True))}
     forecasts, missing = [], []
     for view, minute in zip(windows.views(), count_minutes(windows.views()), strict=True):
         row = row_of.get((view.entity, minute, view.unknown_steps))

@@ -165,7 +165,7 @@ def evaluate(
             f"{len(windows)} windows; forecast every window once"
         )
 
-    views, truth_NH = windows.views(), windows.truth()
+    views, truth_NH, top_k = windows.views(), windows.truth(), identity.news_top_k
     shared = asdict(identity) | {
         **labels,
         "method": method,
@@ -202,9 +202,7 @@ def evaluate(
             "entity": entity,
             "possibly_memorised": _is_possibly_memorised(identity.knowledge_cutoff, first_origin),
             "leaky": any(views[i].leaky for i in selected),
-            "news_choice_share": (
-                share_with_choice(counts, identity.news_top_k) if identity.news_top_k else None
-            ),
+            "news_choice_share": share_with_choice(counts, top_k) if top_k else None,
         }
         rows.append(shared | asdict(scores) | by_quantile | of_entity)
     return pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
