@@ -314,11 +314,9 @@ class History:
                     covariates[name][targets] = view.step_covariates[name]
         # A gap is carried over from the last value before it; the first value is known.
         place_T = np.where(np.isfinite(values_T), np.arange(steps), 0)
+        values_T = values_T[np.maximum.accumulate(place_T)]
         return cls(
-            start_utc=start,
-            values_T=values_T[np.maximum.accumulate(place_T)],
-            is_target_T=is_target_T,
-            covariates=covariates,
+            start_utc=start, values_T=values_T, is_target_T=is_target_T, covariates=covariates
         )
 
 

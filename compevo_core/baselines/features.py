@@ -148,9 +148,8 @@ def fit_responses(
 def _fit(name: str, views: Sequence[WindowView], target_NH: FloatArray) -> StepResponse:
     values = stack_by_step(views, name)
     known = values[np.isfinite(values)]
-    empty = StepResponse(
-        name=name, mean=float(known.mean()), spread=float(known.std()) or 1.0, weights=()
-    )
+    mean, spread = float(known.mean()), float(known.std()) or 1.0
+    empty = StepResponse(name=name, mean=mean, spread=spread, weights=())
     part_H = _find_parts(views, _PARTS)
     change_NHK = empty.encode(views)
     # The level of a change belongs to the models that come after.
@@ -335,10 +334,8 @@ class FeatureSpace(TrainSpace):
         first = views[0]
         z_NL, season = self.scale_inputs(views), first.seasons.shortest
         seasons_NRS = z_NL[:, len(z_NL[0]) % season :].reshape(len(views), -1, season)
-        summaries = {
-            "season_mean": seasons_NRS.mean(axis=1),
-            "season_levels": seasons_NRS.mean(axis=2),
-        }
+        summaries = {"season_mean": seasons_NRS.mean(axis=1)}
+        summaries["season_levels"] = seasons_NRS.mean(axis=2)
         weeks = math.ceil(first.horizon * first.step / WEEK)
         back = weeks * (WEEK // first.step)
         if first.seasons.covering < back <= first.lookback and first.seasons.day > 1:
@@ -592,11 +589,8 @@ class PublishedErrorSpace(LeadSpace):
     def build_columns(self, views: Sequence[WindowView], route: int) -> Columns:
         """Return the columns of trees by name, (N, H) or (N, 1)."""
         steps, days = self.encode(views)
-        columns = {
-            **steps,
-            "entity": self.encode_entities(views)[:, None].astype(np.float64),
-            **days,
-        }
+        entity_N1 = self.encode_entities(views)[:, None].astype(np.float64)
+        columns = {**steps, "entity": entity_N1, **days}
         spread_N1, published_NH = self.scaler.stack_spreads(views), stack_published(views)
         for name in self.past:
             columns[name] = (stack_by_step(views, name) - published_NH) / spread_N1

@@ -139,9 +139,8 @@ class ErrorLevels:
         total_H = self.weight_EH.sum(axis=0)
         safe_H = np.where(total_H > 0, total_H, 1.0)
         pooled_P1H = (self._sum_PEH.sum(axis=1) / safe_H)[:, None]
-        return np.asarray(
-            (self._sum_PEH + POOLED_WINDOWS * pooled_P1H) / (self.weight_EH + POOLED_WINDOWS)
-        )
+        drawn_PEH = self._sum_PEH + POOLED_WINDOWS * pooled_P1H
+        return np.asarray(drawn_PEH / (self.weight_EH + POOLED_WINDOWS))
 
     def apply(self, views: Sequence[WindowView], forecast_NPH: FloatArray) -> FloatArray:
         """Return forecasts with the level of their series; DataError if train did not have it."""
@@ -198,9 +197,7 @@ def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) ->
     """
     others = {view.split for view in val.views()} - {"val"}
     if others:
-        raise LeakageError(
-            f"windows of {sorted(others)} were given to recalibrate on; pass split('val')"
-        )
+        raise LeakageError(f"pass split('val') to recalibrate on, not windows of {sorted(others)}")
     if forecast_NH.shape != val.truth().shape:
         raise DataError(
             f"forecasts of shape {forecast_NH.shape} for {len(val)} validation windows; "

@@ -353,9 +353,8 @@ class NewsRidge:
             tensors |= {f"{number}.{of}": getattr(part, of) for of in _TENSORS}
         save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, folder / _WEIGHTS_FILE)
         parts = [[part.entity, part.ages, part.sentences] for part in self.parts]
-        write_baseline_file(
-            folder, self.name, words=self.columns.words, scale=self.scale, parts=parts
-        )
+        words = self.columns.words
+        write_baseline_file(folder, self.name, words=words, scale=self.scale, parts=parts)
 
     @classmethod
     def load(cls, folder: Path, base: Baseline, news: NewsPool | None = None) -> Self:
@@ -363,9 +362,7 @@ class NewsRidge:
         facts = read_baseline_file(folder, base.name + SUFFIX)
         tensors = load_file(folder / _WEIGHTS_FILE)
         parts = [
-            NewsWeights(
-                entity, tuple(ages), sentences, *(tensors[f"{n}.{name}"] for name in _TENSORS)
-            )
+            NewsWeights(entity, tuple(ages), sentences, *(tensors[f"{n}.{of}"] for of in _TENSORS))
             for n, (entity, ages, sentences) in enumerate(facts["parts"])
         ]
         columns = Columns(tuple(facts["words"]), tensors["idf_W"])

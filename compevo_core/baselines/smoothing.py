@@ -209,13 +209,9 @@ class Ets(_FormedSeries):
             # Seasons add up to nothing, or are one in the mean.
             known = state[1 if trend == "N" else 2 :].sum()
             state = np.append(state, (season if seasonal == "M" else 0.0) - known)
-        model = {
-            "m": season,
-            "components": components,
-            "par": np.concatenate([rates, state]),
-            "fit": None,
-            "n_params": len(rates) + len(state),
-        }
+        parameters = np.concatenate([rates, state])
+        model = {"m": season, "components": components, "par": parameters, "fit": None}
+        model["n_params"] = len(parameters)
         # Known values follow the states that their first seasons begin.
         future = library.forecast_ets(library.forward_ets(model, left_T), view.horizon)
         mean_H = np.asarray(future["mean"], dtype=np.float64)
@@ -339,9 +335,7 @@ class DoubleSeason(_FormedSeries):
         tried: list[tuple[float, Form]] = []
         for is_log in [False, True] if lowest > 0 else [False]:
             described = [_describe_week(window.view, is_log) for window in judged]
-            usual_R, x_RF = (
-                np.concatenate(part)[is_known_R] for part in zip(*described, strict=True)
-            )
+            usual_R, x_RF = (np.concatenate(of)[is_known_R] for of in zip(*described, strict=True))
             weight_F = _fit_absolute(x_RF, (np.log(truth_R) if is_log else truth_R) - usual_R)
             forecast_R = usual_R + x_RF @ weight_F
             error = float(np.abs((np.exp(forecast_R) if is_log else forecast_R) - truth_R).sum())

@@ -134,11 +134,8 @@ def _load_timesfm(folder: Path) -> MedianForecast:
     def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
         # Whole patches: what is missing in front is filled with zero, the mean of a scaled window.
         # Cutting at zero would look at the smallest value of the whole batch.
-        output = model(
-            past_values=list(x_NL),
-            forecast_context_len=math.ceil(x_NL.shape[1] / patch) * patch,
-            truncate_negative=False,
-        )
+        length = math.ceil(x_NL.shape[1] / patch) * patch
+        output = model(past_values=list(x_NL), forecast_context_len=length, truncate_negative=False)
         median_NH: Tensor = output.mean_predictions[:, :horizon]
         return median_NH
 
@@ -182,9 +179,8 @@ def find_at_hand() -> str:
 
     for model, library in _AT_HAND.items():
         # What the cache holds of a model that is whole.
-        found = [
-            try_to_load_from_cache(model, name) for name in ("config.json", "model.safetensors")
-        ]
+        files = ("config.json", "model.safetensors")
+        found = [try_to_load_from_cache(model, name) for name in files]
         if find_spec(library) and all(isinstance(path, str) for path in found):
             return model
     return FRACAST if find_spec(FRACAST) else ""

@@ -73,11 +73,8 @@ class ValidationForecasts:
         levels = fit_known_errors(val, forecast_NH, scaler)
         # The final level has seen the window, so that its errors would be too small.
         followed_NPH = follow_levels(levels.rule, scaler, val, forecast_NH[:, None])
-        return cls(
-            windows=val,
-            by_method={name: forecast_NH, f"{name}{RECALIBRATED}": followed_NPH[:, 0]},
-            levels=levels,
-        )
+        by_method = {name: forecast_NH, f"{name}{RECALIBRATED}": followed_NPH[:, 0]}
+        return cls(windows=val, by_method=by_method, levels=levels)
 
     def follow(self, method: str, windows: WindowSet, forecast_NH: FloatArray) -> FloatArray:
         """Return the quantiles (N, Q, H) of a method, from the errors known at each origin.
@@ -206,16 +203,14 @@ def score_candidates(
                 "train_seconds": facts.train_seconds or fit_seconds,
                 "peak_memory_gb": facts.peak_memory_gb or 0.0,
             }
-            fields = asdict(facts) | (
-                measured if candidate.is_measured else dict.fromkeys(measured)
-            )
+            noted = measured if candidate.is_measured else dict.fromkeys(measured)
             identity = Identity(
                 experiment=experiment,
                 method=name,
                 seed=seed,
                 commit=commit,
                 budget=candidate.budget,
-                **fields,
+                **asdict(facts) | noted,
             )
 
             for i in answerable:

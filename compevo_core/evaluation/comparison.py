@@ -105,11 +105,8 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
         statistic, less = wilcoxon(difference, alternative="less", zero_method="wilcox")
         # A one-sided test cannot distinguish a worse method from an equal one.
         two_sided = wilcoxon(difference, alternative="two-sided", zero_method="wilcox").pvalue
-    return PairedTest(
-        p_value=float(less),
-        p_two_sided=float(two_sided),
-        rank_sign=int(np.sign(float(statistic) - n * (n + 1) / 4)),
-    )
+    sign = int(np.sign(float(statistic) - n * (n + 1) / 4))
+    return PairedTest(p_value=float(less), p_two_sided=float(two_sided), rank_sign=sign)
 
 
 def measure_interval(

@@ -347,9 +347,8 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
         .unique(_GROUP, keep="first", maintain_order=True)
         .with_columns(reference=pl.lit(BEST_MEMBER))
     )
-    skill = pl.concat(
-        [means.filter(pl.col("reference").is_in([PERSISTENCE, PUBLISHED, EQUAL])), best]
-    )
+    is_shown = pl.col("reference").is_in([PERSISTENCE, PUBLISHED, EQUAL])
+    skill = pl.concat([means.filter(is_shown), best])
     return skill.select(list(SKILL_SCHEMA)).sort(*_TIMING, "span_days", "reference", "entity")
 
 
@@ -406,12 +405,8 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
     sums = chart_growth(finite["ratio"].to_numpy())
     last = float(sums[-1]) if sums.size else 0.0
     first = int(np.flatnonzero(sums == 0).max(initial=-1)) + 1
-    return Drift(
-        n_days=sums.size,
-        sum=last,
-        since=finite["day"][first] if last > 0 else None,
-        is_alarm=last > LIMIT,
-    )
+    since = finite["day"][first] if last > 0 else None
+    return Drift(n_days=sums.size, sum=last, since=since, is_alarm=last > LIMIT)
 
 
 def chart_growth(values_D: FloatArray) -> FloatArray:
@@ -529,9 +524,8 @@ def _list_steps(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries
         for truth in [_cut_truth(_find_series(series_by_id, series), issued.facts)]
     ]
     line = ["entity", "method", "start_utc"]
-    steps = issued.rows.filter(
-        pl.col("quantile").is_null(), ~pl.col("method").str.starts_with(BASE)
-    )
+    is_shown = pl.col("quantile").is_null() & ~pl.col("method").str.starts_with(BASE)
+    steps = issued.rows.filter(is_shown)
     for name, level in zip(("low", "high"), BAND_80, strict=True):
         ends = issued.rows.filter(quantile=level).select(*line, pl.col("value").alias(name))
         steps = steps.join(ends, on=line, how="left")

@@ -340,10 +340,8 @@ def _check_news(
     own_N, none_N, swapped_N = (measure_window_errors(known.truth(), of_NH) for of_NH in forecasts)
     counts_N = np.isfinite(scale_N)
     counted = [view for view, counts in zip(views, counts_N, strict=True) if counts]
-    gains = [
-        compare_means((own_N / scale_N)[counts_N], (other_N / scale_N)[counts_N], counted)
-        for other_N in (none_N, swapped_N)
-    ]
+    share_N, *others = ((of_N / scale_N)[counts_N] for of_N in (own_N, none_N, swapped_N))
+    gains = [compare_means(share_N, other_N, counted) for other_N in others]
     check = NewsCheck(
         method=fitted.base.name,
         articles=len({name for view in (*train.views(), *views) for name in view.candidate_ids}),

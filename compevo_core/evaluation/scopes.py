@@ -176,9 +176,7 @@ def write_forecasts(
 def read_forecasts(path: Path, scope: Scope) -> dict[str, list[FloatArray]]:
     """Return stored forecasts (N, H) of every seed by method, in the scope's order."""
     if not path.exists():
-        raise DataError(
-            f"no forecasts at {path}: materialize evaluation/baselines for this data set first"
-        )
+        raise DataError(f"no forecasts at {path}: materialize evaluation/baselines first")
 
     # One file holds several scopes, and a window can be in more than one of them.
     frame = pl.read_parquet(path).filter(pl.col("subset") == scope.subset)
@@ -251,9 +249,8 @@ def build_panels(
         window = scope.windows[position]
         view = window.view
         # Newest first, as a reader of the report meets them; equal dates go by title.
-        articles = sorted(
-            ((news.get_date(i), news.get_title(i)) for i in chosen[position]), reverse=True
-        )
+        articles = [(news.get_date(i), news.get_title(i)) for i in chosen[position]]
+        articles.sort(reverse=True)
         panels.append(
             ForecastPanel(
                 window_id=view.window_id,

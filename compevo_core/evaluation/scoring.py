@@ -283,9 +283,8 @@ def compare_seeds(
     """
     tests = []
     compared = (method, f"{method}-equal", f"{method}-prior")
-    for (scope, by_method), baselines in zip(
-        collect_seeds(scores), baseline_forecasts, strict=True
-    ):
+    collected = collect_seeds(scores)
+    for (scope, by_method), baselines in zip(collected, baseline_forecasts, strict=True):
         forecasts = {name: by_method[name] for name in compared if name in by_method}
         tests += compare_with_opponents(scope, {**forecasts, **baselines}, method)
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
