@@ -2,8 +2,7 @@
 
 What belongs here: the protocols, the check of the split, the frame of a fitted baseline, series
 joined from windows again, what a method says about itself in its rows, the file that names the
-baseline of a folder. What does not: any model. Baselines are saved without pickle, in files that
-other tools can read.
+baseline of a folder. What does not: any model. Nothing is saved as pickle.
 """
 
 import json
@@ -64,8 +63,7 @@ class Baseline(ABC):
     title: ClassVar[str]  # in reports
     cost: ClassVar[float] = 1.0  # about how long a fit takes relative to a ridge
     draws: ClassVar[bool] = False  # whether a fit samples random numbers
-    # Target steps of train that it is fitted on at most where a choice must not take minutes: the
-    # nearest days; 0: all
+    # Nearest target steps of train that it is fitted on where a choice must be quick; 0: all
     most_steps: ClassVar[int] = 0
     is_scored: ClassVar[bool] = True  # whether every evaluation of a data set fits it
     is_candidate: ClassVar[bool] = True  # whether the choice on validation tries it

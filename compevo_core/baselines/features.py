@@ -17,8 +17,7 @@ The model of the last fortnight does not use what others forecast of the series,
 differ from theirs: no published median, and no covariate in the unit of the series, such as the
 operator's forecast of rooftop power. A day and the mean of the last fortnight follow one season.
 
-Shapes: N windows, H horizon, C covariates, F features, B parts of the season or the horizon, K
-forms.
+Shapes: N windows, H horizon, C covariates, F features, B parts of season or horizon, K forms.
 """
 
 import math
@@ -177,8 +176,7 @@ def _find_parts(views: Sequence[WindowView], parts: int) -> np.ndarray[Any, np.d
 class FeatureSpace(TrainSpace):
     """Scales and names fixed on the train split, for changes from the last season.
 
-    Views with weather (True) and views without any (False) have models of their own, which are
-    fitted on the same windows.
+    Views with weather (True) and without (False) have models of their own, of the same windows.
     """
 
     covariates: tuple[str, ...]  # the keys that at least half of the train windows have

@@ -76,8 +76,7 @@ SETTINGS: dict[str, Any] = {
 class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     """Trees for every route; the seed samples rows and columns.
 
-    LightGBM is imported where it works: it brings pandas and scikit-learn, and reading the table
-    of baselines must stay cheap.
+    LightGBM is imported where it works: it brings pandas, and naming the baselines must be cheap.
     """
 
     cost = 20.0
@@ -129,9 +128,8 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
 class BoostedTrees(_Trees[FeatureSpace]):
     """Changes from the last season, with the same evidence as the calendar ridge.
 
-    A second model without weather is fitted on the same windows and forecasts views that have none:
-    trees that always saw weather do not know what to do without it. A single missing covariate is
-    LightGBM's NaN.
+    A second model without weather, of the same windows, forecasts views that have none: trees that
+    always saw weather do not know what to do without it. One missing covariate is LightGBM's NaN.
     """
 
     name = "gbm"
@@ -172,8 +170,7 @@ _LAGGED_FILE, _ROWS_FILE = "lagged.txt", "rows.safetensors"
 class LaggedTrees(Baseline):
     """One step ahead from lags, calendar and values known ahead, again and again to the horizon.
 
-    Values are counted from the mean of the last season, since trees do not follow a level beyond
-    those that they have seen.
+    Values are counted from the mean of the last season: trees follow no level beyond those seen.
     """
 
     name = "lagged-gbm"
@@ -369,8 +366,7 @@ BLEND_WEIGHTS: Mapping[str, float] = {CalendarRidge.name: 0.3, BoostedTrees.name
 class Blend(Baseline):
     """The mean of calendar ridge and boosted trees, which err on different days.
 
-    The weights are the argmin of validation MAE over tenths (decision 13-baselines); the optimum is
-    flat.
+    The weights are the argmin of validation MAE in tenths, a flat optimum (decision 13-baselines).
     """
 
     name = "blend"

@@ -37,9 +37,8 @@ NOT_STARTED = -1
 class LevelRule:
     """How the past counts."""
 
-    # ``mean``: evidence decays by half in a half-life; ``kalman``: the level is a random walk,
-    # whose variance grows every day by what gives the filter the same time constant; ``none``: the
-    # level is zero
+    # ``mean``: evidence decays by half in a half-life; ``kalman``: the level is a random walk, and
+    # its variance grows daily to give the filter the same time constant; ``none``: it is zero
     form: Form
     half_life_days: float = 90.0  # half-life of the weight of an error
 
@@ -56,8 +55,7 @@ RULE_GRID: tuple[LevelRule, ...] = (
 def split_by_time(views: Sequence[WindowView]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Return the rows of the windows before and after the middle of their span.
 
-    A window of the first half whose target reaches into the second belongs to neither: at the
-    middle its truth was unknown.
+    One whose target reaches over the middle is in neither half: its truth was unknown there.
     """
     middle = sorted({view.origin_utc for view in views})
     middle_utc = middle[len(middle) // 2]
@@ -192,8 +190,7 @@ def follow_levels(
 def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) -> ErrorLevels:
     """Estimate the level of validation forecasts, with the rule that does best there.
 
-    LeakageError if a window is not of the validation split; DataError if there is not one forecast
-    for each window.
+    LeakageError for a window of another split; DataError without one forecast for each window.
     """
     others = {view.split for view in val.views()} - {"val"}
     if others:

@@ -3,9 +3,8 @@
 What belongs here: the multi-output regression that regions share, each with a shrunken map of its
 own, its penalty, and the models. What does not: features (``baselines.features``).
 
-``REGIONAL_SCALE`` and ``TOLERANCE`` are the argmin, over a grid of 90 settings, of the mean 2020
-validation MAE of the two maps of the calendar ridge. Shapes: N windows, H horizon, F features, E
-entities.
+``REGIONAL_SCALE`` and ``TOLERANCE`` are the argmin, over 90 settings, of the mean 2020 validation
+MAE of both maps of the calendar ridge. Shapes: N windows, H horizon, F features, E entities.
 """
 
 from collections.abc import Mapping, Sequence

@@ -65,8 +65,7 @@ class _FormedSeries(Baseline):
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Choose the form of every entity; ``seed`` is not used.
 
-        ConfigError if an extra is not installed; DataError if a look-back is too short for every
-        form.
+        ConfigError if an extra is not installed; DataError if no form fits so short a look-back.
         """
         raise_if_held_out(train, cls.name)
         grouped = group_by_series(train)

@@ -248,8 +248,7 @@ class ZeroShot(Baseline):
         for length, place in places.items():
             x_NL = np.stack([views[i].known[-length:] for i in place])
 
-            # Models were trained on series of all sizes; in float32 a scaled window keeps its
-            # digits.
+            # Models know series of all sizes; in float32 a scaled window keeps its digits.
             mean_N1 = x_NL.mean(axis=1, keepdims=True)
             least_N1 = 1e-6 * np.maximum(np.abs(mean_N1), 1.0)  # if it never changes
             spread_N1 = np.maximum(x_NL.std(axis=1, keepdims=True), least_N1)

@@ -50,8 +50,7 @@ RECALIBRATED = "-recalibrated"  # ends the name of a baseline with its known err
 class ValidationForecasts:
     """Validation forecasts of a fitted baseline, and the level of its errors there.
 
-    The past of a method is its errors on validation, and on the scored windows as they end. Its
-    model stays as fitted.
+    A method's past is its errors there, and on scored windows as they end; its model stays.
     """
 
     # The validation windows; none if the baseline cannot forecast all of them
@@ -132,8 +131,7 @@ def score_baselines(
     """Fit every baseline on train and score it on the scopes that it can forecast completely.
 
     A baseline without random numbers is fitted once, the others with the seeds 0 to ``seeds - 1``.
-    ``fit`` fits a baseline by name; ``SharedFits`` finds what others have fitted. The others as for
-    :func:`score_candidates`.
+    ``fit`` fits a baseline by name, as ``SharedFits`` does; see also :func:`score_candidates`.
     """
     candidates = [
         Candidate(

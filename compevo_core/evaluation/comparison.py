@@ -26,8 +26,7 @@ from compevo_core.evaluation.scopes import Scope, SeedForecasts
 LEVEL = 0.95
 
 BLOCK_DAYS = 14
-"""Longest block of windows that forecast a day: errors of days a week apart are still correlated by
-0.06 to 0.16."""
+"""Longest block of windows that forecast a day: errors a week apart correlate by 0.06 to 0.16."""
 
 USUAL_BLOCKS = 20
 """Blocks are shorter than :data:`BLOCK_DAYS` if there would be fewer of them than this."""
@@ -36,8 +35,7 @@ FEWEST_BLOCKS = 10
 """With fewer blocks of days there is only a mean difference, no test and no interval."""
 
 OVERLAPPING_HORIZONS = 4
-"""Length of a block, in horizons, if windows overlap: blocks of one horizon still share steps at
-their ends."""
+"""Length of a block, in horizons, if windows overlap: shorter ones share steps at their ends."""
 
 
 class PairedTest(NamedTuple):
@@ -183,8 +181,7 @@ def choose_block_days(views: Sequence[WindowView]) -> int:
     """Return the length of a block: :data:`BLOCK_DAYS`, or a 20th of the days that windows span.
 
     Windows longer than a day that begin on following days share target steps, and so errors: there
-    a block is at least :data:`OVERLAPPING_HORIZONS` horizons long, for windows at its end reach
-    into the next one.
+    a block is at least :data:`OVERLAPPING_HORIZONS` long, as those at its end reach into the next.
     """
     days = [view.calendar.target_date for view in views]
     spanned = (max(days) - min(days)).days + 1

@@ -7,8 +7,7 @@ covers too much or too little. What does not: issuing (``forecast.issued``), met
 
 A row has the scores of one method for one series, day and cutoff, from the sealed record and the
 series as stored now. If the truth was revised, the scores are new, ``revision`` counts it, and
-``first_mae`` keeps the first score. Skill is 1 - MAE / MAE of the reference, over the days and
-series that both have.
+``first_mae`` keeps the first score. Skill is 1 - MAE / MAE of the reference, over what both have.
 
 Drift is looked for with a self-starting CUSUM chart (Hawkins 1987, The Statistician 36, 299-315):
 each day is compared with the mean and deviation of the days before it, and the sums of Page (1954,

@@ -116,9 +116,8 @@ def _find_late(
 ) -> list[Violation]:
     """Return a violation for each thing in a view that no row held before the view was made.
 
-    A claim is a view, the name of a thing in it, and what a row has in ``columns``: the value is
-    one of them, since a revision that came later has the same time. Each view and name is reported
-    once.
+    A claim is a view, the name of a thing in it, and what a row has in ``columns``: the value as
+    well, since a revision that came later has the same time. A view has one for each name.
     """
     # What came out again counts from the first time.
     rows = frame.select(*columns, "available_at").sort("available_at", descending=True)

@@ -63,8 +63,7 @@ class Scores:
     mape_threshold: float  # smallest absolute truth that is in ``mape_pct``
     # Sum of errors over sum of absolute truths; None if all truths are zero
     wape_pct: float | None
-    # Mean absolute error over the naive seasonal forecast's on train; None if a window has no such
-    # scale
+    # Mean absolute error over the naive seasonal forecast's on train; None if a window lacks it
     mase: float | None
 
 

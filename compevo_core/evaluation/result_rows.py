@@ -81,8 +81,7 @@ class Identity(MethodFacts):
     commit: str = ""
     seconds: float | None = None  # that forecasting took; measured if None
     parse_failure_rate: float | None = None  # share of unreadable answers; None: none is parsed
-    # Whether the model was trained once more on train and validation; None for methods without a
-    # configuration
+    # Whether the model was trained again on train and validation; None without a configuration
     refit: bool | None = None
     budget: str = ""  # name of what the fit could spend; empty where that changes nothing
 
@@ -97,8 +96,7 @@ def forecast_windows(
 ) -> FloatArray:
     """Return forecasts (N, H) of every window, in order.
 
-    The last batch may be short and is forecast too: dropping it would change the scores with the
-    batch size.
+    The last batch may be short: dropping it would change the scores with the batch size.
     """
     if batch_size < 1:
         raise DataError(f"batch_size is {batch_size}; it must be at least 1")

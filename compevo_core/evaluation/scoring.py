@@ -278,8 +278,7 @@ def compare_seeds(
 ) -> pl.DataFrame:
     """Return the paired tests of a method with its parts and every baseline, of each scope.
 
-    Its parts are the plain mean of its agents and the prior; each agent would be too many. The rows
-    follow ``PAIRED_TEST_SCHEMA``.
+    Its parts are its agents' mean and prior, not each agent. Rows follow ``PAIRED_TEST_SCHEMA``.
     """
     tests = []
     compared = (method, f"{method}-equal", f"{method}-prior")
@@ -423,8 +422,7 @@ def _find_best_mixture(experts_DAh: FloatArray, truth_Dh: FloatArray) -> float:
     # A day's error is a mean over its known steps.
     weight_N = np.repeat(1.0 / is_known_Dh.sum(axis=1), is_known_Dh.sum(axis=1))
 
-    # Minimise the weighted slack s with s >= |F w - y| and w on the simplex. Sparse: a slack has
-    # two rows of its own.
+    # Minimise the weighted slack s >= |F w - y|, w on the simplex. Sparse: a slack has two rows.
     n, experts = forecast_NA.shape
     slack = sparse.eye_array(n)
     above = sparse.hstack([sparse.csr_array(forecast_NA), -slack])
