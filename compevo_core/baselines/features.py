@@ -105,8 +105,7 @@ class StepResponse:
     def apply(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the change since the season before (N, H); zero where a value is unknown."""
         change_NHK = self.encode(views)
-        part_H = _find_parts(views, len(self.weights))
-        weights_HK = np.array(self.weights)[part_H]
+        weights_HK = np.array(self.weights)[_find_parts(views, len(self.weights))]
         return np.asarray(np.einsum("nhk,hk->nh", np.nan_to_num(change_NHK), weights_HK))
 
     def encode(self, views: Sequence[WindowView]) -> FloatArray:
@@ -334,8 +333,7 @@ class FeatureSpace(TrainSpace):
         seasons_NRS = z_NL[:, len(z_NL[0]) % season :].reshape(len(views), -1, season)
         summaries = {"season_mean": seasons_NRS.mean(axis=1)}
         summaries["season_levels"] = seasons_NRS.mean(axis=2)
-        weeks = math.ceil(first.horizon * first.step / WEEK)
-        back = weeks * (WEEK // first.step)
+        back = math.ceil(first.horizon * first.step / WEEK) * (WEEK // first.step)
         if first.seasons.covering < back <= first.lookback and first.seasons.day > 1:
             start = first.lookback - back
             summaries["last_week"] = z_NL[:, start : start + first.horizon]
@@ -723,6 +721,5 @@ def encode_flags(views: Sequence[WindowView]) -> Columns:
 def mean_last_known(values_NH: FloatArray) -> FloatArray:
     """Return the mean of each row's last known values (N,), NaN where there is none."""
     # Counted from the end: how many known values come at or after each one.
-    is_known = np.isfinite(values_NH)
-    from_end = np.cumsum(is_known[:, ::-1], axis=1)[:, ::-1]
+    from_end = np.cumsum(np.isfinite(values_NH)[:, ::-1], axis=1)[:, ::-1]
     return mean_known(np.where(from_end <= LAST_KNOWN_STEPS, values_NH, np.nan), axis=1)

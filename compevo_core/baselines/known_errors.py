@@ -135,8 +135,7 @@ class ErrorLevels:
         ``POOLED_WINDOWS``. The level is zero where no series has a known error.
         """
         total_H = self.weight_EH.sum(axis=0)
-        safe_H = np.where(total_H > 0, total_H, 1.0)
-        pooled_P1H = (self._sum_PEH.sum(axis=1) / safe_H)[:, None]
+        pooled_P1H = (self._sum_PEH.sum(axis=1) / np.where(total_H > 0, total_H, 1.0))[:, None]
         drawn_PEH = self._sum_PEH + POOLED_WINDOWS * pooled_P1H
         return np.asarray(drawn_PEH / (self.weight_EH + POOLED_WINDOWS))
 

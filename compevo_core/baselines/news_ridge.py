@@ -111,8 +111,7 @@ class Columns:
         for after, until in zip((0, *ages), ages, strict=False):
             chosen_P = (age_P >= after) & (age_P < until)
             places = (window_P[chosen_P], article_P[chosen_P])
-            ones = np.ones(chosen_P.sum())
-            named_NM = csr_matrix((ones, places), shape=(len(views), len(ids)))
+            named_NM = csr_matrix((np.ones(chosen_P.sum()), places), shape=(len(views), len(ids)))
             columns.append((named_NM @ titles_MW).toarray())
             if sentences:
                 columns.append(named_NM @ embeddings_ME)

@@ -252,8 +252,7 @@ def _fit_map(
                 missed = judged @ _solve(kept_gram, kept_moment, penalty) - expected
                 errors[j] += np.abs(missed).sum()  # MAE is the first measure of every table
 
-    is_good = errors <= (1 + TOLERANCE) * errors.min()
-    penalty = PENALTIES[int(np.flatnonzero(is_good)[-1])]
+    penalty = PENALTIES[int(np.flatnonzero(errors <= (1 + TOLERANCE) * errors.min())[-1])]
     solution = np.zeros((design.shape[1], target_NH.shape[1]))
     for steps, gram, moment in sums:
         solution[:, steps] = _solve(gram, moment, penalty)

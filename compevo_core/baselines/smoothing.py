@@ -193,8 +193,7 @@ class Ets(_FormedSeries):
         return [str(model["components"]), np.nan_to_num(model["par"][:4]).tolist()]
 
     def _forecast(self, view: WindowView, form: Form) -> FloatArray:
-        known_T = view.known[-_MOST_STEPS:]
-        left_T, shape_S, season = _take_off_long(known_T, view.seasons.shortest)
+        left_T, shape_S, season = _take_off_long(view.known[-_MOST_STEPS:], view.seasons.shortest)
         components, rates = form
         if left_T.min() <= 0:
             components = components.replace("M", "A")

@@ -152,8 +152,7 @@ def _load_fracast(folder: Path) -> MedianForecast:
     def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
         import torch
 
-        quantiles_NHQ = model.forecast_batch(x_NL.numpy(), horizon=horizon)
-        return torch.from_numpy(quantiles_NHQ[..., median])
+        return torch.from_numpy(model.forecast_batch(x_NL.numpy(), horizon=horizon)[..., median])
 
     return forecast
 

@@ -171,8 +171,7 @@ def compare_means(
     code_of = {day: code for code, day in enumerate(dict.fromkeys(days))}
     codes = np.array([code_of[day] for day in days])
     sums, counts = np.bincount(codes, weights=difference_N), np.bincount(codes)
-    rng = np.random.default_rng(0)
-    sampled = rng.integers(0, len(sums), size=(2000, len(sums)))
+    sampled = np.random.default_rng(0).integers(0, len(sums), size=(2000, len(sums)))
     means = sums[sampled].sum(axis=1) / counts[sampled].sum(axis=1)
     return float(difference_N.mean()), float(means.std() * math.sqrt(shared))
 

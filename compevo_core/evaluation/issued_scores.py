@@ -421,8 +421,7 @@ def chart_growth(values_D: FloatArray) -> FloatArray:
 
     for day, value in enumerate(values_D):
         if count >= LEARNING_DAYS and squares > 0:
-            deviation = sqrt(squares / (count - 1))
-            scaled = sqrt(count / (count + 1)) * (value - mean) / deviation
+            scaled = sqrt(count / (count + 1)) * (value - mean) / sqrt(squares / (count - 1))
             # The standard normal score of a value of Student's t.
             chance = float(stats.t.cdf(scaled, count - 1))
             normal = NormalDist().inv_cdf(chance) if 0 < chance < 1 else np.copysign(np.inf, scaled)

@@ -230,8 +230,7 @@ def choose_method(
     check = None
     if news is not None and any(view.candidate_ids for view in train.views()):
         names_with_news = [s.name + SUFFIX for s in rank_methods(errors, known, scale_N)]
-        readers = list_news_readers()
-        if reader := next((name for name in names_with_news if name in readers), None):
+        if reader := next((name for name in names_with_news if name in list_news_readers()), None):
             try:
                 check, with_news_N = _check_news(reader, train, known, scale_N, fit)
                 errors |= {reader: with_news_N} if check.helps else {}

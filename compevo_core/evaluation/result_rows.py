@@ -276,8 +276,7 @@ def replace_own_rows(
     lock = path.with_name(f".{path.name}.lock")
     with file_lock(lock, exclusive=True):
         if path.exists():
-            stored = read_typed(path, rows.schema)
-            rows = pl.concat([stored.join(rows, on=key, how="anti"), rows])
+            rows = pl.concat([read_typed(path, rows.schema).join(rows, on=key, how="anti"), rows])
         write_atomically(path, arrange(rows).write_csv)
         # Only rows stay in a folder that is committed.
         lock.unlink()
