@@ -496,10 +496,9 @@ class LeadSpace(TrainSpace):
     def covers(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
         """Return whether train has days for all entities and leads of the windows."""
         views = windows.views()
-        if not all(cls.knows(view) for view in views):
-            return False
-        if train is None:
-            return True
+        knows_all = all(map(cls.knows, views))
+        if train is None or not knows_all:
+            return knows_all
         fitted = [view for view in train.views() if cls.knows(view)]
         entities = {view.entity for view in fitted}
         leads = {view.unknown_steps for view in fitted}

@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -129,8 +129,7 @@ class PopulationScores:
     rows: pl.DataFrame  # result rows of every scope, by entity and pooled
     panels: list[ForecastPanel]  # a few windows of every scope as the report draws them
     predictions: list[tuple[Scope, SeedForecasts]]  # the forecasts of every scope
-    # Of online weights, by scope, series and part of the day
-    regret: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REGRET_SCHEMA))
+    regret: pl.DataFrame  # of online weights, by scope, series and part of the day
 
 
 def name_rows(forecaster: CompEvoForecaster) -> str:
@@ -212,7 +211,7 @@ def score_population(
             )
         predictions.append((scope, {name: [values] for name, values in by_method.items()}))
         if config.selection.online:
-            regret.append(tabulate_regret(scope, whole_NH, agents_ANH, config, identity))
+            regret.append(tabulate_regret(scope, forecast.prediction, config, identity))
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
             others = {k: v[0] for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
@@ -326,11 +325,7 @@ class Regret:
 
 
 def tabulate_regret(
-    scope: Scope,
-    values_NH: FloatArray,
-    agents_ANH: FloatArray,
-    config: RunConfig,
-    identity: Identity,
+    scope: Scope, prediction: Prediction, config: RunConfig, identity: Identity
 ) -> pl.DataFrame:
     """Return the regret of a population on a scope, in rows of ``REGRET_SCHEMA``.
 
@@ -353,8 +348,8 @@ def tabulate_regret(
         for part, span in enumerate(split_evenly(scope.windows.horizon, selection.parts)):
             regret = measure_regret(
                 selection.rule,
-                agents_ANH[:, rows_of, span].swapaxes(0, 1),
-                values_NH[rows_of, span],
+                prediction.agents[:, rows_of, span].swapaxes(0, 1),
+                prediction.aggregate[rows_of, span],
                 truth_NH[rows_of, span],
                 first_A,
             )
