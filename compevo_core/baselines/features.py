@@ -68,10 +68,8 @@ COOLING_ABOVE_K = 293.0
 HEATING_BELOW_K = 288.0
 TEMPERATURE_KEY = "_temp_k_lag"  # part of the key of every temperature covariate
 
-FLAGS = (
-    *(f"weekday_{i}" for i in range(7)),
-    *("holiday", "holiday_before", "day_off", "day_off_before", "into_day_off", "out_of_day_off"),
-)
+_DAYS = ("holiday", "holiday_before", "day_off", "day_off_before", "into_day_off", "out_of_day_off")
+FLAGS = (*(f"weekday_{i}" for i in range(7)), *_DAYS)
 """Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
 CALENDAR_NAMES = (*FLAGS, "sin_year", "cos_year", "sin_half_year", "cos_half_year")
 

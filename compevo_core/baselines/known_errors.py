@@ -103,8 +103,7 @@ class ErrorLevels:
         minutes = count_minutes(views).tolist()
         if min(minutes) < self.minute:
             raise DataError(
-                "errors are added in the order of time, and a window is earlier than the last one "
-                "added: start over with all windows"
+                "a window is earlier than the last one added: add all again, in the order of time"
             )
         truth_N1H = np.stack([window.y for window in windows])[:, None]
         error_NPH = (truth_N1H - forecast_NPH) / self.scaler.stack_spreads(views)[:, None]

@@ -225,9 +225,7 @@ def write_rows(path: Path, rows: pl.DataFrame) -> None:
     """Write rows as CSV in the order of ``RESULT_COLUMNS``; DataError for another schema."""
     # Readers match columns by this schema; a file with other columns would be silently skipped.
     if rows.schema != RESULT_SCHEMA:
-        raise DataError(
-            f"{path.name}: rows have schema {dict(rows.schema)}; make them with evaluate()"
-        )
+        raise DataError(f"{path.name} has schema {dict(rows.schema)}; make rows with evaluate()")
     write_atomically(path, rows.write_csv)
 
 
