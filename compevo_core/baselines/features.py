@@ -6,8 +6,7 @@ error or on the last fortnight. What does not: any model (``baselines.ridge``, `
 how weather, past and errors come into a view (``data.context``).
 
 Everything is in units of the entity's train standard deviation, so that a fit carries over to years
-with another level and regions share one model. What was not known when a view was made is NaN here;
-each model says what it does with it.
+with another level and regions share one model. What was unknown when a view was made is NaN.
 
 A covariate by step acts by its value, its square, and what lies more than a standard deviation
 above and below the mean: cooling, heating, a promotion of zero or one. Without proof on the last
@@ -346,8 +345,7 @@ def knows_weeks(view: WindowView) -> bool:
 def split_weeks(known_T: FloatArray, day: int) -> tuple[FloatArray, FloatArray]:
     """Return the usual week (W,), in which newer weeks count more, and what each day adds to it.
 
-    ``day`` is the number of steps of a day. The week begins with the step after the last value; the
-    days (D, day) are in the order of time.
+    ``day`` counts its steps. The week begins after the last value; days (D, day) are in order.
     """
     week_NW = known_T[len(known_T) % (7 * day) :].reshape(-1, 7 * day)
     weight_N = _WEEK_WEIGHT ** np.arange(len(week_NW))[::-1]
@@ -381,8 +379,7 @@ def encode_calendars(views: Sequence[WindowView]) -> FloatArray:
         calendar = view.calendar
         row[calendar.target_weekday] = 1.0
 
-        # Days off are weekends and holidays. The change into and out of them matters by itself: the
-        # input is a day of the other kind.
+        # Days off are weekends and holidays. Into and out of them, the input is of the other kind.
         is_holiday, was_holiday = bool(calendar.target_holiday), bool(calendar.previous_holiday)
         is_off = is_holiday or calendar.target_weekday >= 5
         was_off = was_holiday or calendar.previous_weekday >= 5

@@ -113,9 +113,8 @@ class ErrorLevels:
                 # The weight of all errors shrinks; the mean that they stand for stays.
                 decay_EH = np.asarray(0.5 ** (days / self.rule.half_life_days))
                 if self.rule.form == "kalman":
-                    # The weight is the inverse variance of the level in units of an error's
-                    # variance; in a steady state the filter has the gain of the mean,
-                    # 1 - 2^(-1 / half-life).
+                    # The weight is the inverse variance of the level in units of an error's; in a
+                    # steady state the filter has the gain of the mean, 1 - 2^(-1 / half-life).
                     gain = 1.0 - 0.5 ** (1.0 / self.rule.half_life_days)
                     decay_EH = 1.0 / (1.0 + self.weight_EH * days * gain**2 / (1.0 - gain))
                 self._sum_PEH *= decay_EH

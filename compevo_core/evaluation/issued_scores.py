@@ -411,8 +411,7 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
 def chart_growth(values_D: FloatArray) -> FloatArray:
     """Return the upper sum (D,) of a self-starting CUSUM chart.
 
-    Days on which the sum is above the limit are out of control: they do not change the mean and the
-    deviation that later days are compared with.
+    Days with a sum above the limit are out of control: later days are not compared with them.
     """
     from scipy import stats
 

@@ -266,9 +266,8 @@ def replace_own_rows(
 ) -> None:
     """Replace rows that agree with new ones in ``key``, in a file that many writers share.
 
-    No key may be null. ``arrange`` puts all rows in an order that does not depend on the order of
-    the writers. DataError if the file has other columns; StoreBusy if others write it for longer
-    than a minute.
+    No key may be null. ``arrange`` sorts all rows, whoever wrote first. DataError if the file has
+    other columns; StoreBusy if others write it for longer than a minute.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")

@@ -59,8 +59,7 @@ class Scope:
 
     subset: str  # name of the subset or split; marked if not all origins are scored
     windows: WindowSet  # the windows, all of one split
-    # All windows of the span that these are chosen from, which a population in daily use forecasts
-    # and observes on the way; None: only the windows
+    # Windows of the whole span, which a population in daily use forecasts and observes; None: these
     days: WindowSet | None = None
 
 

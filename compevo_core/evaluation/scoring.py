@@ -191,8 +191,7 @@ def score_population(
         # second inference is needed, since an agent's forecast does not depend on the others.
         whole_NH, agents_ANH = forecast.prediction.aggregate, forecast.prediction.agents
         by_method = {method: whole_NH}
-        # The mean of one agent, and that agent, are the population. Agents that are fitted together
-        # add up, and forecast nothing singly.
+        # One agent and its mean are the population; jointly fitted agents forecast nothing singly.
         if parts and len(agents_ANH) > 1 and config.news.fit != "joint":
             by_method[f"{method}-equal"] = forecast.prediction.equal
             by_method |= {f"{method}-agent-{i}": own_NH for i, own_NH in enumerate(agents_ANH)}
@@ -298,8 +297,7 @@ REGRET_FOLDER = "regret"  # folder below the results, of rows with other columns
 REGRET_SCHEMA: dict[str, pl.DataType] = {
     **dict.fromkeys(("experiment", "method", "dataset", "subset", "entity", "rule"), pl.String()),
     **dict.fromkeys(("part", "parts", "days"), pl.Int64()),  # a part of the day counts from 0
-    # Sums over days, in ``unit``; the bound is the most that the rule promises over the best
-    # mixture, null where it promises nothing
+    # Sums over days, in ``unit``; the bound, over the best mixture, is null without a promise
     **dict.fromkeys(("loss", "best_expert", "best_mixture", "bound"), pl.Float64()),
     "unit": pl.String(),
     "seed": pl.Int64(),

@@ -13,12 +13,13 @@ import polars as pl
 import pytest
 
 from compevo_core.baselines import SharedFits, fit_baseline
+from compevo_core.baselines.known_errors import fit_known_errors
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.evaluation import baseline_scores, scoring
-from compevo_core.evaluation.baseline_scores import ValidationForecasts, fit_known_errors
+from compevo_core.evaluation.baseline_scores import ValidationForecasts
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.result_rows import POOLED, hash_without_seed, write_tables
 from compevo_core.evaluation.scopes import Scope, read_forecasts
