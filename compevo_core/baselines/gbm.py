@@ -178,9 +178,7 @@ class LaggedTrees(Baseline):
     cost = 10.0
     draws = True
     is_scored = False
-    _settings: ClassVar[dict[str, Any]] = {
-        "objective": "regression_l1",
-        "num_leaves": 31,
+    _settings: ClassVar[dict[str, Any]] = PublishedErrorTrees._settings | {
         "min_data_in_leaf": 20,
         "max_bin": 127,
     }
