@@ -206,11 +206,14 @@ class RunConfig(sections.SettingsSection):
         needed: dict[str, object] = {"news.linear": True}
         if self.pays_for_readings:
             needed |= {"grpo.carry": "record", "run.fixed_logics": 0}
+            if self.selection.online and self.selection.rule == "paper":
+                # It continues each agent's own error, and these agents have earned gains.
+                needed |= {"selection.rule": "boa"}
         if self.news.fit == "joint":
             # An agent's own forecast overshoots, and no agent was fitted with another logic's news.
             needed |= {"objective.lambda_own": 0.0, "news.other_logics": 0.0}
             if self.selection.online:
-                # Other rules continue each agent's own error, and jointly fitted agents have none.
+                # Jointly fitted agents have no equal weights to keep.
                 needed |= {"selection.rule": "boa"}
         if self.forecast.decoder == "linear":
             needed |= {

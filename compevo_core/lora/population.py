@@ -255,7 +255,11 @@ class Population(nn.Module):
         """
         ours = self._build_peft_config(kind)
         theirs = ours.from_pretrained(folder)
-        names = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
+        names = ["r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern"]
+        names.append("alora_invocation_tokens")
+        # Other starts than these have changed the frozen layers, too.
+        if theirs.init_lora_weights not in (True, False, "gaussian", "eva", "orthogonal"):
+            names.append("init_lora_weights")
         if differing := [
             f"{name} = {getattr(theirs, name)} where the population has {getattr(ours, name)}"
             for name in names

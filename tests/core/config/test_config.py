@@ -143,6 +143,7 @@ CONTRADICTIONS = [
     ("specialists", {"objective.lambda_own": 1.0}, "set objective.lambda_own = 0.0"),
     ("specialists", {"grpo.reward_windows": 10}, "too few to fit readings"),
     ("specialists", ONLINE | {"selection.rule": "paper"}, 'set selection.rule = "boa"'),
+    ("specialists", ONLINE | {"news.fit": "own"}, 'set selection.rule = "boa"'),
 ]
 
 
