@@ -433,3 +433,19 @@ def test_the_conflict_counts_shared_parts_once(model):
     found = update.Gradients(model).conflict(policy, strategy)
 
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_who_reads_everything_keeps_its_logic():
+    members = [{}, {"reads": "everything"}]
+    settings = {"population__agents": 2, "population__members": members, "news__linear": True}
+    trainer, state, examples = build_round_trainer(**settings, objective__lambda_div=0.0)
+    policy = trainer.model.policy_adapter_parameters()
+    before, (first, kept) = [one.detach().clone() for one in policy], list(state.logics)
+
+    result = run_step(trainer, state, examples)
+    assert result.group_logics[0] != [first] * 3 and result.group_logics[1] == [kept] * 3
+    assert state.logics[1] == kept
+    moved = [
+        (one - other).flatten(1).any(1).tolist() for one, other in zip(policy, before, strict=True)
+    ]
+    assert [any(of_agent) for of_agent in zip(*moved, strict=True)] == [True, False]
