@@ -89,13 +89,12 @@ def fit_jointly(
     fit = fit_ridge(np.concatenate(scaled, axis=1), missed_NH, reader.blocks, reader.is_known_N)
 
     fits, end = [], 0
-    for member, design, mean in zip(reader.members, designs, weights_NA.mean(0), strict=True):
+    for agent, (design, mean) in enumerate(zip(designs, weights_NA.mean(0), strict=True)):
         columns = slice(end, end + design.x_NK.shape[1])
         end = columns.stop
         # An agent without weight adds nothing.
         own = fit.take(columns).scale(1 / np.sqrt(mean) if mean else 0.0)
-        held_out = design.list_readings(reader.views, own.hold_out(design.x_NK, reader.blocks))
-        fits.append(design.make_fit(own.weights_KH, member, held_out))
+        fits.append(reader.make_fit(agent, design, own))
     return fits
 
 

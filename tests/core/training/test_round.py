@@ -422,9 +422,8 @@ def test_a_non_finite_gradient_is_traced(model):
 def test_the_conflict_counts_shared_parts_once(model):
     policy = model.policy_parameters()
     fill(policy)
-    strategy = [None if n % 3 == 0 else 0.5 * p.grad.roll(1, 0) for n, p in enumerate(policy)]
-    pairs = zip(policy, strategy, strict=True)
-    regular = [torch.zeros_like(p) if s is None else s for p, s in pairs]
+    strategy = {p: 0.5 * p.grad.roll(1, 0) for n, p in enumerate(policy) if n % 3}
+    regular = [strategy.get(p, torch.zeros_like(p)) for p in policy]
     main = torch.cat([(p.grad - r).flatten() for p, r in zip(policy, regular, strict=True)])
     strategic = torch.cat([r.flatten() for r in regular])
     norms = float(main.norm()), float(strategic.norm())
