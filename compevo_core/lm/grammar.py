@@ -100,9 +100,8 @@ class SlotGrammar:
 
         Several at once, as one alternative may begin like another one and its next slot.
         """
-        if not ids:
-            reached = [(0, ())]
-        else:
+        reached: list[_Place] = [(0, ())]
+        if ids:
             *before, token = ids
             reached = [
                 (slot, (*part, token))

@@ -74,7 +74,7 @@ class JointUpdate:
         # L_pred does not reach the parameters of the policy, so at this point their gradients come
         # only from L_div, the regularisers' part of Eq. 23.
         policy_parameters = self.model.policy_parameters()
-        regulariser = {p: p.grad.clone() for p in policy_parameters if p.grad is not None}
+        regularising = {p: p.grad.clone() for p in policy_parameters if p.grad is not None}
 
         prunes = self.model.competes and self.schedule.stage(round_number) == EVOLUTION
         loss_prune = 0.0
@@ -99,9 +99,9 @@ class JointUpdate:
         gates_A = self.model.selection.gates_A
         if prunes:
             sign_A = torch.sign(gates_A.detach())
-            regulariser[gates_A] = self.config.objective.lambda_prune * sign_A
+            regularising[gates_A] = self.config.objective.lambda_prune * sign_A
         parameters = [*forecasting, *policy_parameters, gates_A]
-        cosine, margin = self.gradients.conflict(parameters, regulariser)
+        cosine, margin = self.gradients.conflict(parameters, regularising)
         grad_norm = self._take_step(round_number)
         last_policy = policy
         if policy_step is not None:
@@ -283,18 +283,18 @@ class Gradients:
         return math.sqrt(sum(norm * norm for norm in norms))
 
     def conflict(
-        self, parameters: Sequence[nn.Parameter], regulariser: Mapping[nn.Parameter, Tensor]
+        self, parameters: Sequence[nn.Parameter], regularising: Mapping[nn.Parameter, Tensor]
     ) -> tuple[float, float]:
         """Return cosine and margin of appendix B.2 (Eq. 22 and 23). Call it before clipping.
 
-        ``parameters`` have the whole gradient in ``.grad``; ``regulariser`` has the part of it that
+        ``parameters`` have the whole gradient in ``.grad``; ``regularising`` is the part of it that
         comes from L_div and L_prune, if any.
         """
 
         def multiply() -> Iterator[tuple[nn.Parameter, list[Tensor]]]:
             for parameter in parameters:
-                if parameter.grad is not None and parameter in regulariser:
-                    part = regulariser[parameter]
+                if parameter.grad is not None and parameter in regularising:
+                    part = regularising[parameter]
                     main = parameter.grad - part
                     yield parameter, [main.square(), part.square(), main * part]
                 elif parameter.grad is not None:
