@@ -239,31 +239,26 @@ class ForecastStep:
         if not (self._drops_units or self._changes_news):
             return trained
 
+        forecast, agents = self.executor.forecast, len(batch.played)
         # Not for text, whose unreadable answers are counted by micro-batch, not by window.
         if not self._drops_units and self.config.forecast.decoder == "head":
-            return self._read_dropped(batch, trained)
+            # Agent by agent, only the windows whose news were changed.
+            local_ABH = self.shards.local(trained.values_ABH).clone()
+            n_cut = trained.n_cut  # a prompt without news is never cut
+            for row, (played, read) in enumerate(zip(batch.played, batch.trained, strict=True)):
+                windows = [b for b, reading in enumerate(played) if read[b] is not reading]
+                if windows:
+                    again = [[played[b] for b in windows]]
+                    reading = forecast(again, agents=slice(row, row + 1))
+                    local_ABH[row, windows] = reading.values_ABH[0]
+                    n_cut += reading.n_cut
+            local = BatchForecasts(local_ABH, local_ABH.new_zeros(agents), n_cut=n_cut)
+            return self._gather(batch, [local])
 
         # Agent by agent if memory is short, as all at once would be the peak of the round.
-        agents = len(batch.played)
         size = 1 if self._is_by_agent else agents
         chosen = [slice(row, row + size) for row in range(0, agents, size)]
-        forecast = self.executor.forecast
         return self._gather(batch, [forecast(batch.played[some], agents=some) for some in chosen])
-
-    def _read_dropped(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
-        """Repeat, agent by agent, the forecasts of windows whose news were changed."""
-        local_ABH = self.shards.local(trained.values_ABH).clone()
-        n_cut = trained.n_cut  # a prompt without news is never cut
-        for row, (played, read) in enumerate(zip(batch.played, batch.trained, strict=True)):
-            windows = [b for b, reading in enumerate(played) if read[b] is not reading]
-            if windows:
-                again = [[played[b] for b in windows]]
-                reading = self.executor.forecast(again, agents=slice(row, row + 1))
-                local_ABH[row, windows] = reading.values_ABH[0]
-                n_cut += reading.n_cut
-
-        local = BatchForecasts(local_ABH, local_ABH.new_zeros(len(local_ABH)), 0, n_cut)
-        return self._gather(batch, [local])
 
     def _gather(self, batch: _MicroBatch, readings: Sequence[BatchForecasts]) -> BatchForecasts:
         """Gather and check forecasts and token losses of all agents; counts stay local."""
