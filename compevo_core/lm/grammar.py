@@ -216,26 +216,23 @@ class _Row:
         self.goes_on = settings.max_new_tokens > 0
         self._grammar = grammar
         self._settings = settings
-        self._follow()
+        self.write()
 
-    def write(self, token: int) -> None:
-        """Write the token that was chosen, and those that must follow it."""
-        self._append(token)
-        self._follow()
-
-    def _follow(self) -> None:
-        while self.goes_on:
+    def write(self, token: int | None = None) -> None:
+        """Write the token that was chosen, if any, and those that must follow."""
+        settings = self._settings
+        while True:
+            if token is not None:
+                self.ids.append(token)
+                is_last = len(self.ids) == settings.max_new_tokens
+                self.goes_on = not is_last and not settings.has_ended(self.ids)
+            if not self.goes_on:
+                return
             # Ascending: a number draws among the tokens in the order of their ids.
             self.allowed = sorted(self._grammar.allowed(tuple(self.ids)))
             if len(self.allowed) > 1:
                 return
-            self._append(self.allowed[0])
-
-    def _append(self, token: int) -> None:
-        settings = self._settings
-        self.ids.append(token)
-        is_last = len(self.ids) == settings.max_new_tokens
-        self.goes_on = not is_last and not settings.has_ended(self.ids)
+            token = self.allowed[0]
 
 
 def _draw(generator: torch.Generator, tokens: int, rows: int) -> list[list[float]]:
