@@ -94,7 +94,8 @@ class Population(nn.Module):
     ) -> Iterator[None]:
         """Read with the adapters of one kind within the ``with`` block, or some of them, or none.
 
-        Only forward passes need the block. A backward pass uses the adapters of its forward pass
+        A batch needs a row for each adapter in use, or reading it raises a ValueError. Only forward
+        passes need the block. A backward pass uses the adapters of its forward pass
         wherever it is called, with gradient checkpointing too, which replays dropout's draws.
         """
         before = self._route
@@ -341,6 +342,13 @@ class Population(nn.Module):
     def _read(
         self, embeds_ALD: Tensor, positions_AL: Tensor, attention: AttentionBackend, layers: int = 0
     ) -> Tensor:
+        in_use = self.local[self._route.rows]
+        if self._route.kind is not None and len(embeds_ALD) != len(in_use):
+            raise ValueError(
+                f"the batch has {len(embeds_ALD)} rows for {len(in_use)} adapters in use; give "
+                "each of them a row, or name others in use_adapters(rows=...)"
+            )
+
         decoder = self.backbone.decoder
         # transformers recomputes layers in train mode only. Nothing else follows from the mode:
         # these backbones have no dropout of their own.
