@@ -95,8 +95,8 @@ class Population(nn.Module):
         """Read with the adapters of one kind within the ``with`` block, or some of them, or none.
 
         A batch needs a row for each adapter in use, or reading it raises a ValueError. Only forward
-        passes need the block. A backward pass uses the adapters of its forward pass
-        wherever it is called, with gradient checkpointing too, which replays dropout's draws.
+        passes need the block. A backward pass uses the adapters of its forward pass wherever it is
+        called, with gradient checkpointing too, which replays dropout's draws.
         """
         before = self._route
         self._route = AdapterRoute(kind, rows, dropout)
