@@ -36,7 +36,6 @@ from compevo_core.paper.trials import (
     Trial,
     _select_scopes,
     build_folds,
-    choose_validation,
     list_trials_of_runs,
     score_experiment,
     train_folds,
@@ -383,6 +382,7 @@ def test_every_fold_is_trained_once_with_rows(folded, trained):
 def test_fold_errors_come_from_their_own_windows(folded, trained):
     out, rows = trained
     for number, (learnt, validation) in enumerate(build_folds(folded)):
+        assert {view.split for view in validation.views()} == {"val"}
         forecasts = {
             "compevo": CompEvoForecaster.load(out / f"fold_{number}", news_pool()),
             "compevo-prior": fit_baseline("persistence", learnt),
@@ -396,12 +396,3 @@ def test_fold_errors_come_from_their_own_windows(folded, trained):
             assert row["mae"] == pytest.approx(error_NH.mean(), rel=1e-4)
             assert row["mase"] == pytest.approx(error_NH.mean() / naive, rel=1e-4)
             assert row["n_windows"] == len(validation)
-
-
-def test_the_last_fold_can_replace_validation(folded):
-    learnt, validation = choose_validation(folded, last_fold=True)
-    splits = choose_validation(folded, last_fold=False)
-
-    assert [learnt.hash, validation.hash] == [part.hash for part in build_folds(folded)[-1]]
-    assert {view.split for view in validation.views()} == {"val"}
-    assert [len(part) for part in splits] == [len(folded.split("train")), 0]
