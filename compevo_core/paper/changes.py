@@ -301,6 +301,11 @@ def _repeat_members(count: int, config: RunConfig) -> Settings:
     return {"population.members": tuple(repeated)}
 
 
+def _set_epochs(count: int, config: RunConfig) -> Settings:
+    # A run with a supervised stage spends its passes there; the paper's preset has none.
+    return {"run.supervised_epochs" if config.run.supervised_epochs else "run.epochs": count}
+
+
 def _keep_error_models(config: RunConfig) -> Settings:
     members = config.population.members
     error_models = tuple(member for member in members if member.prior.startswith("published"))
@@ -363,15 +368,8 @@ def _list_changes(name: str, declared: Settings) -> Iterator[NamedChange]:
             settings, adapt = {"population.agents": n}, partial(_repeat_members, n)
             yield NamedChange(name=f"agents={n}", kind="sweep", settings=settings, adapt=adapt)
     elif name == "epochs":
-        # A run with a supervised stage spends its passes there; the paper's preset has none.
         for n in range(1, 6):
-            yield NamedChange(
-                name=f"epochs={n}",
-                kind="sweep",
-                adapt=lambda config, n=n: {
-                    f"run.{'supervised_' if config.run.supervised_epochs else ''}epochs": n
-                },
-            )
+            yield NamedChange(name=f"epochs={n}", kind="sweep", adapt=partial(_set_epochs, n))
     elif name.startswith("news"):
         # What the paper lacks: no news at all, and news of another day.
         for news in NEWS_CHANGES:
