@@ -189,7 +189,7 @@ def measure_inference(case: Case) -> list[Row]:
         # Averaging costs little compared with the forecasts; equal weights make both comparable.
         world = reference.world
         ours, products, our_forecasts = zip(*timed, strict=True)
-        for case, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
+        for name, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
             reference.forecasts.is_mixed = way == PEFT_MIXED
             theirs, _, their_forecasts = zip(
                 *_time_days(world, partial(forecast, world, reference.executor)), strict=True
@@ -199,7 +199,7 @@ def measure_inference(case: Case) -> list[Row]:
                 for ours_BH, theirs_BH in zip(our_forecasts, their_forecasts, strict=True)
             )
             described = columns | {"reference": way, "parity": {"forecast": gap}}
-            rows.append(build_row(case, world, ours, theirs, products, **described))
+            rows.append(build_row(name, world, ours, theirs, products, **described))
     return rows
 
 
