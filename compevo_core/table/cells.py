@@ -19,6 +19,8 @@ _SIGNS = ("", "?", "-", "--", ":", ".", "..", "\\n", "#n/a", "#null!", "#value!"
 BLANKS = ("missing", *_WORDS, *_SIGNS)
 """Cells that say that there is no value, in small letters."""
 
+MOST = 1e100
+"""What a value may be, of either sign: squares must be numbers, too."""
 DecimalMark = Literal[".", ","]
 
 _SHOWN_CHARACTERS = 60
@@ -124,8 +126,9 @@ def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, N
     number = pl.col("_digits").str.replace_all(thousands, "").str.replace(mark, ".", literal=True)
     value = pl.when(empty).then(None).otherwise(number.cast(pl.Float64, strict=False))
     parts = parts.add(_value=value)
+    is_beyond = ~empty & ~(pl.col("_value").abs() <= MOST)
     parts.raise_if(
-        ~empty & ~pl.col("_value").is_finite(), "is not a finite number", "correct the cell"
+        is_beyond, f"is infinite or beyond {MOST:g}", "correct the cell or leave it empty"
     )
 
     filled = parts.table.filter(pl.col("_value").is_not_null())

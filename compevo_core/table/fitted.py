@@ -26,7 +26,7 @@ from compevo_core.data.content import describe_changes, describe_new_faults
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.steps import DAY, count_steps, is_calendar_step, name_step, shift
+from compevo_core.data.steps import DAY, count_steps, name_step, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -165,14 +165,7 @@ class Fitted(Known):
                 "with them"
             )
         step = self.spec.step
-        passed = (added[START] - self.end).dt.total_microseconds()
-        is_between = passed % (step // timedelta(microseconds=1)) != 0
-        if not is_calendar_step(step) and is_between.any():
-            raise DataError(
-                f"rows are between the steps of the fit, which are {name_step(step)} apart: sum or "
-                "average them to these, or fit again"
-            )
-        rows = join_rows(self.rows, added)
+        rows = join_rows(self.rows, added, step)
         if self.spec.totals:
             rows = add_totals(rows, self.spec.totals)
         extended = dataclasses.replace(self, rows=rows)
@@ -214,12 +207,14 @@ class Fitted(Known):
             )
         added = read_ahead(table, self.rows, self.form, series)
         if self.form.ahead_apart:
-            return dataclasses.replace(self, rows=join_rows(self.rows, added))
+            return dataclasses.replace(self, rows=join_rows(self.rows, added, self.spec.step))
         # What came is not changed by what was expected, up to the end of each series.
         ends = self.ends
         known = pl.DataFrame({SERIES: list(ends), "end": list(ends.values())})
         later = added.join(known, on=SERIES).filter(pl.col(START) >= pl.col("end"))
-        return dataclasses.replace(self, rows=join_rows(self.rows, later.drop("end")))
+        return dataclasses.replace(
+            self, rows=join_rows(self.rows, later.drop("end"), self.spec.step)
+        )
 
     # ---- keeping ----
 

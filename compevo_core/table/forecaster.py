@@ -65,6 +65,7 @@ from compevo_core.table.fitted import (
     read_held_out,
 )
 from compevo_core.table.frames import (
+    COLUMN,
     PREFIX,
     SERIES,
     START,
@@ -221,6 +222,16 @@ class Forecaster:
                 "past, static or text, or leave them out",
                 stacklevel=2,
             )
+        columns = [COLUMN + name for name in form.ahead]
+        steps = known.rows.group_by(SERIES, START).agg(pl.col(VALUE, *columns).count())
+        steps = steps.filter(pl.col(VALUE) > 0)
+        for name in columns:
+            if lacking := steps.filter(pl.col(name) == 0).height:
+                warnings.warn(
+                    f"{name.removeprefix(COLUMN)!r} is empty at {lacking:,} of {steps.height:,} "
+                    "steps that have a value, and a method may leave such a column out: fill it",
+                    stacklevel=2,
+                )
         return self._fit_known(known, on_step)
 
     def _know(self, df: Frame, future: Frame, news: Frame) -> Known:
@@ -242,7 +253,7 @@ class Forecaster:
             added = read_ahead(future, rows, form, self.series)
             first = rows.group_by(SERIES).agg(first=pl.col(START).min())
             added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first"))
-            rows = join_rows(rows, added.drop("first"))
+            rows = join_rows(rows, added.drop("first"), form.clock.step)
 
         if own := {*(self.totals or ())} & {*rows[SERIES]}:
             raise DataError(f"the total {min(own)!r} is a series of its own; rename it")
@@ -269,7 +280,7 @@ class Forecaster:
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
             _require_count(name, 1 if number is None else number)
         for name, bound in (("low", self.low), ("high", self.high)):
-            if bound is not None and not isinstance(bound, Real):
+            if bound is not None and not (isinstance(bound, Real) and bound == bound):
                 raise ConfigError(f"{name} = {bound!r}: give a number")
         # Refuses an unknown name before anything is cut.
         config = self._configure()

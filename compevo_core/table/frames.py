@@ -9,6 +9,7 @@ import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from numbers import Real
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
@@ -36,11 +37,12 @@ from compevo_core.data.steps import (
     choose_lookback,
     choose_stride,
     count_steps,
+    is_calendar_step,
     name_step,
     shift,
 )
 from compevo_core.errors import DataError, import_package
-from compevo_core.table.cells import LINE, TextColumn, guess_decimal, is_numeric
+from compevo_core.table.cells import LINE, MOST, TextColumn, guess_decimal, is_numeric
 from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, DateOffset, read_stamps
 from compevo_core.table.text_stamps import list_zones
@@ -60,7 +62,6 @@ _VALIDATION_SHARE = 0.2
 _LEAST_WINDOWS = 10  # of train, as a ridge needs
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_HALVINGS = 6  # of the usual horizon and look-back, where a table is short
-_MOST = 1e100  # that a value may be, of either sign
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
 
 
@@ -149,6 +150,8 @@ def read_table(
     for argument, given in lists.items():
         if isinstance(given, str):
             raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
+    if value in lists["ahead"]:
+        raise DataError(f"{value!r} is the column of values, which is not known ahead")
     if value and len(names) == 2 and series not in names and not {time, value} <= set(names):
         # The column of stamps comes first.
         is_stamp = {name: name == time or frame.schema[name].is_temporal() for name in names}
@@ -196,16 +199,22 @@ def read_table(
     key = [SERIES, START, *([KNOWN_AT] if known_at and not value else [])]
     rows = _join_duplicates(rows, key, columns.time, has_series=has_series, zone=zone)
     rows = rows.sort(SERIES, START)
-    if not isinstance(clock, Clock):
+    if not (is_joined := isinstance(clock, Clock)):
         stamps_of_series = rows.select(series=SERIES, start=START)
         clock = Clock.find(stamps_of_series, clock, zone=zone, is_date=is_date)
-    elif clock.step < DAY and bool(clock.zone) != bool(zone):
+    elif bool(clock.zone) != bool(zone) and (clock.step < DAY or "UTC" not in (clock.zone, zone)):
+        without = "localize(None)" if clock.step >= DAY else "convert('UTC').dt.tz_localize(None)"
         raise DataError(
             f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
             f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
-            + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
+            + (without if zone else f"localize({clock.zone!r})")
         )
     rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
+    if not is_joined:
+        least = rows.select(pl.col(START).diff().over(SERIES)).to_series().min()
+        # Finer rows that divide a step are averaged.
+        if not (isinstance(least, timedelta) and least < clock.step and not clock.step % least):
+            require_steps(rows[START], clock.step, rows[START])
     if known_at:
         rows = rows.with_columns(clock.locate(rows[KNOWN_AT]).alias(KNOWN_AT))
     named = frame[series].dtype if has_series else pl.String()
@@ -321,10 +330,9 @@ def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
         )
     numbers = column.cast(pl.Float64).fill_nan(None)
     # Squares must be numbers, too; the largest ones stand for a missing value in many files.
-    if count := int((numbers.abs() > _MOST).sum()):
+    if count := int((numbers.abs() > MOST).sum()):
         raise DataError(
-            f"column {name!r} is infinite or beyond {_MOST:g} in {count} row(s); set them to "
-            "missing"
+            f"column {name!r} is infinite or beyond {MOST:g} in {count} row(s); set them to missing"
         )
     return numbers
 
@@ -338,31 +346,21 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
     if type(table).__module__.partition(".")[0] == "pandas":
         if hasattr(table, "to_frame") and not hasattr(table, "columns"):
             table = table.to_frame(name=table.name or VALUE)
-        # polars does not know periods, such as months.
-        if hasattr(table.index, "to_timestamp"):
-            table = table.to_timestamp()
+        # Stamps are often the index, which polars does not know.
+        if time not in table.columns and hasattr(table.index, "freqstr"):
+            table = table.rename_axis(index=table.index.name or time)
+        if table.index.names != [None]:
+            table = table.reset_index(allow_duplicates=True)
         if not table.columns.is_unique:
             twice = table.columns[table.columns.duplicated()][0]
             raise DataError(f"several columns are named {twice!r}; rename or drop all but one")
+        # Nor does it know periods, such as months, and offsets, such as +05:30.
         for name, kind in table.dtypes.items():
             if str(kind).startswith("period"):
                 table = table.assign(**{name: table[name].dt.to_timestamp()})
-        # Stamps are often the index, which polars does not know.
-        if time not in table.columns and hasattr(table.index, "tz"):
-            table = table.rename_axis(index=table.index.name or time).reset_index()
-        elif table.index.names != [None]:
-            table = table.reset_index()
-        # Nor does it know offsets, such as +05:30.
-        for name, kind in table.dtypes.items():
-            if getattr(kind, "tz", None) is not None and str(kind.tz) not in list_zones():
+            elif getattr(kind, "tz", None) is not None and str(kind.tz) not in list_zones():
                 table = table.assign(**{name: table[name].dt.tz_convert("UTC")})
-        arrow = import_package("pyarrow")
-        try:
-            return "pandas", pl.from_pandas(table)
-        except arrow.ArrowException as error:
-            raise DataError(
-                f"a column holds values of several kinds ({error}); convert it to text or numbers"
-            ) from error
+        return "pandas", pl.DataFrame({str(name): _read_column(table[name]) for name in table})
     if hasattr(table, "__arrow_c_stream__"):
         return "polars", pl.DataFrame(table)
 
@@ -372,8 +370,41 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
     )
 
 
-def join_rows(rows: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with newer ones, each stamp once; once a time at which columns were known."""
+def _read_column(column: Any) -> pl.Series:  # noqa: ANN401 - of pandas
+    """Return a column of pandas; numbers with words such as n/a among them as text."""
+    arrow = import_package("pyarrow")
+    try:
+        return pl.Series(pl.from_pandas(column))
+    except arrow.ArrowException as error:
+        if all(isinstance(cell, str | Real) for cell in column.dropna()):
+            return pl.Series(pl.from_pandas(column.astype("string")))
+        raise DataError(
+            f"column {column.name!r} holds values of several kinds ({error}); convert it to text "
+            "or numbers"
+        ) from error
+
+
+def require_steps(starts: pl.Series, step: timedelta, known: pl.Series) -> None:
+    """Raise DataError where a stamp is between the steps that most ``known`` ones follow."""
+    if is_calendar_step(step):
+        return
+    length = step // timedelta(microseconds=1)
+    usual = (known.dt.epoch("us") % length).mode().min()
+    between = starts.filter(starts.dt.epoch("us") % length != usual)
+    if len(between):
+        raise DataError(
+            f"{len(between):,} row(s) are between the steps of the table, which are "
+            f"{name_step(step)} apart, the first {between[0]:%Y-%m-%d %H:%M} UTC: sum or average "
+            "them to these, correct or drop them, or fit again"
+        )
+
+
+def join_rows(rows: pl.DataFrame, added: pl.DataFrame, step: timedelta) -> pl.DataFrame:
+    """Return rows with newer ones, each stamp once; once a time at which columns were known.
+
+    DataError where the newer ones are between the others' steps.
+    """
+    require_steps(added[START], step, rows[START])
     joined = pl.concat([rows, added], how="diagonal")
     key = [name for name in (SERIES, START, KNOWN_AT) if name in joined.columns]
     return joined.unique(key, keep="last").sort(key)
@@ -391,6 +422,8 @@ def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.Da
     steps = known.select(pl.col(START).unique())
     sums = []
     for total, names in totals.items():
+        if isinstance(names, str) and names != ALL_SERIES:
+            raise DataError(f"the total {total!r} is a text: give a list of series, [{names!r}]")
         wanted = reach if list(names) == [ALL_SERIES] else reach.filter(pl.col(SERIES).is_in(names))
         if missing := set(names) - {*wanted[SERIES], ALL_SERIES}:
             raise DataError(

@@ -198,7 +198,7 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     # Years, days as 20240101, and seconds since 1970 are numbers in many tables.
     if kind.is_float() and (stamps % 1 == 0).all():
         stamps = stamps.cast(pl.Int64)  # a column of pandas that once had an empty cell
-    if stamps.dtype.is_integer():
+    if stamps.dtype.is_integer() or isinstance(kind, pl.Categorical | pl.Enum):
         stamps = stamps.cast(pl.String)
     if stamps.dtype == pl.String:
         cells = TextColumn(stamps.to_frame().with_row_index(LINE, 1), "the table", stamps.name)

@@ -97,10 +97,74 @@ def test_newer_rows_are_looked_at_as_well():
         fitted.predict(newer.assign(y=10 * newer["y"]))
     with pytest.warns(UserWarning, match=r"240 of 240 known values have changed, 1000 times as hi"):
         fitted.predict(make_days().assign(y=1000 * make_days()["y"]))
-    with pytest.raises(DataError, match="between the steps of the fit, which are 1d apart: sum or"):
+    with pytest.raises(DataError, match=r"of the table, which are 1d apart.*: sum or"):
         fitted.predict(
             pd.DataFrame({"ds": pd.date_range("2024-08-28", periods=48, freq="h"), "y": 100.0})
         )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda t: t.assign(ds=t["ds"].dt.tz_localize("Europe/Paris")), r"tz_localize\(None\)"),
+        (lambda t: t.assign(ds=t["ds"] + pd.Timedelta(hours=12)), "3 row.* the first .* 12:00"),
+    ],
+)
+def test_values_known_ahead_at_other_steps_are_refused(spoil, message):
+    table = make_days().assign(plan=1.0)
+    future = pd.DataFrame({"ds": pd.date_range("2024-08-28", periods=3), "plan": 1.0})
+    fitted = clone(RIDGE).set_params(ahead=["plan"], horizon=3).fit(table)
+    assert len(fitted.predict(future=future)) == 3
+    with pytest.raises(DataError, match=message):
+        fitted.predict(future=spoil(future))
+
+
+def test_a_stamp_between_steps_is_named():
+    table = make_days()
+    table.loc[100, "ds"] += pd.Timedelta(hours=5)
+    with pytest.raises(DataError, match=r"1 row.* 1d apart, the first 2024-04-10 05:00"):
+        clone(RIDGE).fit(table)
+    other = make_days().assign(unique_id="b", ds=make_days()["ds"] + pd.Timedelta(hours=6))
+    with pytest.raises(DataError, match=r"240 row.* between"):
+        clone(RIDGE).fit(pd.concat([make_days(series=["a"]), other]))
+
+
+def test_numbers_with_words_among_them_are_read():
+    table = make_days()
+    words = table.assign(y=table["y"].astype(object).where(table.index != 7, "n/a"))
+    expected = clone(RIDGE).fit(table.assign(y=table["y"].where(table.index != 7))).predict()
+    pd.testing.assert_frame_equal(clone(RIDGE).fit(words).predict(), expected)
+    stamps = pd.Categorical(table["ds"].astype(str))
+    assert len(clone(RIDGE).fit(table.assign(ds=stamps)).predict()) == 5
+
+
+def test_periods_in_an_index_of_two_levels_are_stamps():
+    months = pd.period_range("2015-01", periods=120, freq="M")
+    index = pd.MultiIndex.from_product([["a", "b"], months], names=["unique_id", "ds"])
+    table = pd.DataFrame({"y": np.arange(240) % 12.0}, index=index)
+    forecast = clone(RIDGE).fit(table).predict()
+    assert list(forecast["ds"][:2]) == [pd.Timestamp("2025-01-01"), pd.Timestamp("2025-02-01")]
+    with pytest.raises(DataError, match="several columns are named 'ds'"):
+        clone(RIDGE).fit(make_days().set_index("ds", drop=False))
+
+
+def test_a_column_known_ahead_with_gaps_is_named():
+    table = make_days().assign(plan=np.where(np.arange(240) % 3, 1.0, np.nan))
+    with pytest.warns(UserWarning, match="'plan' is empty at 80 of 240 steps that have a value"):
+        clone(RIDGE).set_params(ahead=["plan"]).fit(table)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"ahead": ["y"]}, "'y' is the column of values, which is not known ahead"),
+        ({"totals": {"sum": "a"}}, r"the total 'sum' is a text: give a list of series, \['a'\]"),
+        ({"low": float("nan")}, "low = nan: give a number"),
+    ],
+)
+def test_wrong_parameters_are_named(params, message):
+    with pytest.raises((ConfigError, DataError), match=message):
+        clone(RIDGE).set_params(**params).fit(make_days(series=["a", "b"]))
 
 
 def test_each_series_is_forecast_from_its_own_end():

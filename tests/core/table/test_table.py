@@ -357,6 +357,7 @@ AUTUMN = TABLE.assign(ds=PARIS.dt.tz_localize(None))
         (TABLE.head(0), "no rows"),
         (TABLE.replace({"unique_id": {"a": " "}}), r"column 'unique_id' is empty in \d+ row"),
         (TABLE.assign(y=TABLE["y"].where(TABLE.index != 3, -1.8e308)), "infinite or beyond 1e"),
+        (TABLE.assign(y="2e123"), "row 1, column 'y': '2e123' is infinite or beyond 1e"),
         (ONE.assign(unique_id=[("a", 1)] * HOURS), "values of several kinds.*convert it to text"),
         (
             ONE.assign(ds=pd.to_timedelta(range(HOURS), unit="D")),
