@@ -169,26 +169,26 @@ class Fitted(Known):
         if self.spec.totals:
             rows = add_totals(rows, self.spec.totals)
         extended = dataclasses.replace(self, rows=rows)
+        said: list[str] = []
         newer = keep_values(rows).filter(pl.col(SERIES).is_in(added[SERIES].unique().to_list()))
         for (name,), part in newer.group_by(SERIES, maintain_order=True):
-            newest = part.tail(2_000)
-            for fault in describe_new_faults(f"series {name}", newest, step, self.end):
-                warnings.warn(fault, stacklevel=4)
+            said += describe_new_faults(f"series {name}", part.tail(2_000), step, self.end)
         # Most newer rows repeat none, or few, of a long history.
         repeated = self.rows.join(added, on=[SERIES, START], how="semi")
         before = repeated.partition_by(SERIES, as_dict=True)
         for key, part in added.group_by(SERIES, maintain_order=True):
             if key in before:
-                for change in describe_changes(f"series {key[0]}", before[key], part):
-                    warnings.warn(change, stacklevel=4)
+                said += describe_changes(f"series {key[0]}", before[key], part)
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
-        if isinstance(last, datetime) and shift(last, 1, self.spec.step) < self.end:
-            warnings.warn(
-                f"the rows end {self.form.clock.say(last)}, before the fitted ones do: the "
-                f"forecast begins at {self.form.clock.say(ends)}",
-                stacklevel=4,
+        if isinstance(last, datetime) and shift(last, 1, step) < self.end:
+            say = self.form.clock.say
+            said.append(
+                f"the rows end {say(last)}, before the fitted ones do: the forecast begins at "
+                f"{say(ends)}"
             )
+        for sentence in said:
+            warnings.warn(sentence, stacklevel=4)
         clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
         fitted, apart = -self.spec.market_offset, find_distance(self.spec)
         if self.spec.step < DAY and (clock - fitted) % apart:

@@ -14,7 +14,7 @@ import html
 import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from importlib.util import find_spec
 from numbers import Integral, Real
 from pathlib import Path
@@ -83,7 +83,7 @@ from compevo_core.table.frames import (
     select_later,
     to_polars,
 )
-from compevo_core.table.stamps import Clock, DateOffset
+from compevo_core.table.stamps import Clock
 from compevo_core.training.prior import MIXTURE
 from compevo_core.training.trainer import fit_ensemble, train
 from compevo_core.training.training_data import join_for_refit
@@ -135,16 +135,12 @@ class Forecaster:
         low: no value is below this; 0 where none of the table is, unless given.
         high: no value is above this.
         seed: of what a fit draws.
-
-    Attributes:
-        method_: the method that was fitted.
-        choice_: errors of all candidates on validation; None where a method was named.
     """
 
     method: Any = AUTO
     horizon: int | None = None
     lookback: int | None = None
-    freq: str | timedelta | DateOffset | None = None
+    freq: Any = None
     _: dataclasses.KW_ONLY
     series: str = "unique_id"
     time: str = "ds"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from numbers import Real
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import polars as pl
 
@@ -44,7 +44,7 @@ from compevo_core.data.steps import (
 from compevo_core.errors import DataError, import_package
 from compevo_core.table.cells import LINE, MOST, TextColumn, guess_decimal, is_numeric
 from compevo_core.table.cells import read_numbers as read_cells
-from compevo_core.table.stamps import Clock, DateOffset, read_stamps
+from compevo_core.table.stamps import Clock, read_stamps
 from compevo_core.table.text_stamps import list_zones
 
 SERIES, START, VALUE = "series", "start_utc", "value"
@@ -63,16 +63,6 @@ _LEAST_WINDOWS = 10  # of train, as a ridge needs
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_HALVINGS = 6  # of the usual horizon and look-back, where a table is short
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
-
-
-class _Division(NamedTuple):
-    """How a table is divided into windows."""
-
-    lookback: int
-    last: datetime  # where validation ends
-    stride: int
-    begin: datetime  # where validation begins
-    has_room: bool  # for a window of train
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,7 +123,7 @@ class TableForm:
 def read_table(
     table: Frame,
     columns: Any,  # noqa: ANN401 - their names, by attribute, as TableForm or Forecaster has them
-    clock: Clock | str | timedelta | DateOffset | None = None,
+    clock: Any = None,  # noqa: ANN401 - of an earlier table, or a step as freq has it
 ) -> tuple[pl.DataFrame, TableForm]:
     """Return the rows of a table in the columns ``series, start_utc, value``, and its form.
 
@@ -171,7 +161,14 @@ def read_table(
                 f"Forecaster({argument}=...){wide}"
             )
     has_series = series in names
-    _require_filled(frame, [series if has_series else "", time, known_at])
+    if not frame.height:
+        raise DataError("the table has no rows")
+    for name in filter(None, [series if has_series else "", time, known_at]):
+        is_empty = frame[name].is_null()
+        if frame.schema[name] == pl.String:
+            is_empty |= frame[name].str.strip_chars() == ""
+        if count := is_empty.sum():
+            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
 
     stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
@@ -237,18 +234,6 @@ def read_table(
     return rows, form
 
 
-def _require_filled(frame: pl.DataFrame, names: Sequence[str]) -> None:
-    """Raise DataError where a table has no rows, or a column that is named an empty cell."""
-    if not frame.height:
-        raise DataError("the table has no rows")
-    for name in filter(None, names):
-        is_empty = pl.col(name).is_null()
-        if frame[name].dtype == pl.String:
-            is_empty |= pl.col(name).str.strip_chars() == ""
-        if count := frame.select(is_empty.sum()).item():
-            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
-
-
 def _drop_codes(rows: pl.DataFrame, value: str) -> pl.DataFrame:
     """Return rows without the numbers that stand for a missing value, and warn of each column."""
     for name, kind in rows.schema.items():
@@ -270,15 +255,13 @@ def _join_duplicates(
     rows: pl.DataFrame, key: Sequence[str], time: str, *, has_series: bool, zone: str
 ) -> pl.DataFrame:
     """Return each row once; DataError where a series has two different rows of one ``key``."""
-    if not rows.select(key).is_duplicated().any():
-        return rows
-    rows = rows.unique(maintain_order=True)
+    if rows.select(key).is_duplicated().any():
+        rows = rows.unique(maintain_order=True)
     twice = rows.filter(rows.select(key).is_duplicated())
     if not twice.height:
         return rows
-    stamps = twice[START]
-    remedy = "keep one row of each"
 
+    stamps, remedy = twice[START], "keep one row of each"
     if (
         not zone
         and twice.height <= _MOST_TWICE * rows.height
@@ -509,35 +492,44 @@ def plan_windows(
     whole, n_series = count_steps(first, max(ends.values()), step), rows[SERIES].n_unique()
     usual = min(choose_horizon(step), max(1, whole // 8))
 
-    def divide(ahead: int, end: datetime, halvings: int = 0) -> _Division:
+    def divide(
+        ahead: int, end: datetime, halvings: int = 0
+    ) -> tuple[bool, int, datetime, int, datetime]:
+        """Return whether train has a window, the look-back, and where and how far validation is."""
         steps = count_steps(first, end, step)
         longest = max(FEWEST_INPUTS, (steps // 3) >> halvings)
         back = lookback or min(choose_lookback(step, ahead), longest)
+        # Bands need the errors of some windows: below a day those are a stride apart.
+        apart = choose_stride(step, ahead, steps, n_series) if step < DAY else 1
+        usable = steps - back - 2 * ahead - _LEAST_WINDOWS * apart
+        validation = max(
+            int(_VALIDATION_SHARE * (steps - back)),
+            _LEAST_HORIZONS * ahead,
+            min(2 * ahead + FEWEST * apart, usable),
+        )
         # Days are counted by a clock on which the table ends at midnight.
         last = end.replace(hour=0, minute=0, second=0, microsecond=0) if step < DAY else end
-        stride, begin = _divide(last, step, steps, back, ahead, n_series)
+        begin = shift(last, -validation, step).replace(hour=0, minute=0, second=0, microsecond=0)
+        stride = choose_stride(step, ahead, steps, n_series, validation)
         n_train = count_steps(first, begin + (end - last), step)
-        return _Division(back, last, stride, begin, n_train >= back + ahead + max(ahead, stride))
+        return n_train >= back + ahead + max(ahead, stride), back, last, stride, begin
 
     # Halved until train has room, as a short table on a fine grid needs: spans are whole days.
     for halvings in range(_MOST_HALVINGS):
         ahead = horizon or max(1, usual >> halvings)
         end = min(select_going_on(ends, ahead, step).values())
-        division = divide(ahead, end, halvings)
-        if division.has_room:
+        has_room, back, last, stride, begin = divide(ahead, end, halvings)
+        if has_room:
             break
     else:
         later = (shift(end, more, step) for more in itertools.count(1))
-        enough = next(
-            count_steps(first, e, step) for e in later if divide(ahead, e, halvings).has_room
-        )
-        shorter = next((h for h in range(ahead - 1, 0, -1) if divide(h, end).has_room), 0)
+        enough = next(count_steps(first, e, step) for e in later if divide(ahead, e, halvings)[0])
+        shorter = next((h for h in range(ahead - 1, 0, -1) if divide(h, end)[0]), 0)
         raise DataError(
             f"{whole:,} steps of {name_step(step)} are too few for a look-back of "
-            f"{division.lookback} and a horizon of {ahead}: give {enough:,} or more"
+            f"{back} and a horizon of {ahead}: give {enough:,} or more"
             + (f", or a horizon of {shorter}" if shorter else "")
         )
-    back, last, stride, begin, _ = division
 
     low, high = bounds
     lowest = rows[VALUE].min()
@@ -564,21 +556,6 @@ def plan_windows(
         bounds=(low, high),
         task=f"Predict the next {ahead} values of {{entity}}",
     )
-
-
-def _divide(
-    last: datetime, step: timedelta, steps: int, lookback: int, horizon: int, n_series: int
-) -> tuple[int, datetime]:
-    """Return the stride of windows, and the day ``last`` or before it where validation begins."""
-    usable = steps - lookback
-
-    # Bands need the errors of some windows: below a day those are a stride apart.
-    apart = choose_stride(step, horizon, steps, n_series) if step < DAY else 1
-    for_bands = min(2 * horizon + FEWEST * apart, usable - 2 * horizon - _LEAST_WINDOWS * apart)
-    validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon, for_bands)
-
-    begin = shift(last, -validation, step).replace(hour=0, minute=0, second=0, microsecond=0)
-    return choose_stride(step, horizon, steps, n_series, validation), begin
 
 
 def select_later(spec: DatasetSpec) -> DatasetSpec:

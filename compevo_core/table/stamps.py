@@ -10,7 +10,7 @@ is counted on the zone's own clock, read as if it were UTC, and forecasts get th
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Protocol, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -26,7 +26,8 @@ from compevo_core.table.text_stamps import read_stamps as read_texts
 _MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
 _MOST_LATE = 0.05  # of a step, for a stamp of a logger
 _MINUTE = timedelta(minutes=1)
-_INCLUSIVE_ENDS = (_MINUTE, _MINUTE / 60, timedelta(milliseconds=1), timedelta(microseconds=1))
+_MICROSECOND = timedelta(microseconds=1)
+_INCLUSIVE_ENDS = (_MINUTE, _MINUTE / 60, timedelta(milliseconds=1), _MICROSECOND)
 _HOUR = timedelta(hours=1)
 _SHORT_MONTH = timedelta(days=27)
 _LAST = 31  # as a day of the month: its last one
@@ -45,14 +46,6 @@ _NAMES_OF_STEPS = {
 _ALIASES = {name: step for step, names in _NAMES_OF_STEPS.items() for name in names}
 
 
-class DateOffset(Protocol):
-    """A step as pandas has it."""
-
-    @property
-    def freqstr(self) -> str:
-        """Its name, such as ``D``."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clock:
     """How the stamps of a table follow a grid of equal steps, days of a zone, or months."""
@@ -67,7 +60,7 @@ class Clock:
     def find(
         cls,
         stamps: pl.DataFrame,
-        freq: str | timedelta | DateOffset | None,
+        freq: Any,  # noqa: ANN401 - a text, a timedelta, or an offset of pandas
         *,
         zone: str,
         is_date: bool,
@@ -227,7 +220,7 @@ def settle(stamps: pl.Series, step: timedelta, *, are_ends: bool = False) -> pl.
     end where ``are_ends``. Unchanged where any is further from a step: they are on another grid, or
     on none.
     """
-    room, every = _MOST_LATE * step, f"{step // timedelta(microseconds=1)}us"
+    room, every = _MOST_LATE * step, f"{step // _MICROSECOND}us"
     starts = stamps.dt.truncate(every)
     lacking = (starts + step - stamps).unique().to_list()
     if not are_ends and len(lacking) == 1 and lacking[0] in _INCLUSIVE_ENDS and lacking[0] <= room:
@@ -237,22 +230,21 @@ def settle(stamps: pl.Series, step: timedelta, *, are_ends: bool = False) -> pl.
     return nearest if isinstance(furthest, timedelta) and furthest <= room else stamps
 
 
-def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) -> timedelta:
+def _find_step(stamps: pl.DataFrame, freq: Any) -> timedelta:  # noqa: ANN401 - as above
     """Return the length of a step: as named, or the usual distance between stamps."""
-    if freq is not None:
-        try:
-            named = read_step(_name_as_ours(freq))
-        except ValueError as error:
-            raise ConfigError(f"freq: {error}") from error
+    try:
+        named = None if freq is None else read_step(_name_as_ours(freq))
+    except ValueError as error:
+        raise ConfigError(f"freq: {error}") from error
 
     distances = stamps.select(pl.col("start").diff().over("series").drop_nulls())["start"]
     if not len(distances):
-        if freq is None:
+        if named is None:
             raise DataError("no series has two rows, so the step is unknown; give freq='1h'")
         return named
     calendar = find_calendar_step(distances)
     step: timedelta = calendar or distances.mode().min()  # type: ignore[assignment]  # of durations
-    if freq is not None:
+    if named is not None:
         least: timedelta = distances.min()  # type: ignore[assignment]  # of durations
         if step < (1 - _MOST_LATE) * named and not (named == MONTH and step > _SHORT_MONTH):
             raise DataError(
@@ -264,12 +256,11 @@ def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) 
                 f"no rows are {name_step(named)} apart, as freq says, but {_say(least)} "
                 "or more: leave out freq, or name that step"
             )
-        return named
-    if calendar:
-        return calendar
-    microseconds = distances.cast(pl.Duration("us")).to_physical().to_numpy()
-    unlike = float((microseconds % (step // timedelta(microseconds=1)) != 0).mean())
-    if unlike > _MOST_UNLIKE:
+    if named or calendar:
+        return named or step
+
+    unlike = (distances.dt.total_microseconds() % (step // _MICROSECOND) != 0).mean()
+    if isinstance(unlike, float) and unlike > _MOST_UNLIKE:
         raise DataError(
             f"{unlike:.0%} of the stamps are not a whole number of steps of {step} apart: give "
             "freq, or sum the values to days, weeks or months"
@@ -287,15 +278,15 @@ def _say(distance: timedelta) -> str:
     return str(distance) if distance % _MINUTE else name_step(distance)
 
 
-def _name_as_ours(freq: str | timedelta | DateOffset) -> str:
+def _name_as_ours(freq: Any) -> str:  # noqa: ANN401 - as above
     """Return pandas' and Nixtla's names of steps (h, D, 15min, MS) as ``1h``, ``1d``, ``15min``."""
     if isinstance(freq, np.timedelta64):
-        freq = cast(timedelta, freq.astype("timedelta64[us]").item())
+        freq = freq.astype("timedelta64[us]").item()
     if isinstance(freq, timedelta) and not freq % _MINUTE:
         return name_step(freq)
-    freq = str(getattr(freq, "freqstr", freq))
-    digits = "".join(letter for letter in freq if letter.isdigit()) or "1"
-    word = freq.strip().lstrip("0123456789 ").partition("-")[0]
+    name = str(getattr(freq, "freqstr", freq))
+    digits = "".join(letter for letter in name if letter.isdigit()) or "1"
+    word = name.strip().lstrip("0123456789 ").partition("-")[0]
     ours = _ALIASES.get(word) or _ALIASES.get(word.lower())
     if ours is None:
         return digits + word.lower()
