@@ -84,6 +84,11 @@ class TextColumn:
         )
 
 
+def number_rows(cells: pl.Series) -> TextColumn:
+    """Return texts of a user's DataFrame as a column, its rows counted from 1."""
+    return TextColumn(cells.to_frame().with_row_index(LINE, 1), "the table", cells.name)
+
+
 def shorten(text: str) -> str:
     """Return a text, cut where it is too long for a message."""
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

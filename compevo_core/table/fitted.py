@@ -145,8 +145,6 @@ class Fitted(Known):
             return CompEvoForecaster.load(self.run, news)
         return CompEvoForecaster(self.model, news=news)
 
-    # ---- what joins it ----
-
     def add_rows(self, table: Frame, series: str) -> Self:
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
         form = dataclasses.replace(self.form, series=self.form.series or series)
@@ -215,8 +213,6 @@ class Fitted(Known):
         return dataclasses.replace(
             self, rows=join_rows(self.rows, later.drop("end"), self.spec.step)
         )
-
-    # ---- keeping ----
 
     def write(self, folder: Path, params: Mapping[str, Any]) -> Path:
         """Write everything into a folder; DataError if it holds something else."""

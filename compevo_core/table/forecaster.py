@@ -160,11 +160,8 @@ class Forecaster:
 
     _fit: Fitted | None = dataclasses.field(default=None, init=False)
 
-    # ---- parameters, as scikit-learn asks for them ----
-
     @classmethod
     def _list_params(cls) -> dict[str, Any]:
-        """Return the default of every parameter by name."""
         return {field.name: field.default for field in dataclasses.fields(cls) if field.init}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -183,8 +180,6 @@ class Forecaster:
         for name, value in params.items():
             setattr(self, name, value)
         return self
-
-    # ---- fit and forecast ----
 
     def fit(
         self,
@@ -442,12 +437,10 @@ class Forecaster:
         if not is_banded_N.all():
             known, without = len(population.past_errors), int((~is_banded_N).sum())
             warnings.warn(describe_missing(without, known), stacklevel=2)
-        low, high = (LEVELS.index(level) for level in BAND_80)
-        points, bands = {}, {}
-        for row, view in enumerate(views):
-            points[view.entity] = prediction.aggregate[row, :steps]
-            quantiles_QH = prediction.quantiles[row, :, :steps]
-            bands[view.entity] = quantiles_QH[low], quantiles_QH[high]
+        entities = [view.entity for view in views]
+        points = dict(zip(entities, prediction.aggregate[:, :steps], strict=True))
+        low_NH, high_NH = (prediction.quantiles[:, LEVELS.index(at), :steps] for at in BAND_80)
+        bands = dict(zip(entities, zip(low_NH, high_NH, strict=True), strict=True))
         for sentence in describe_outside(points, bands):
             warnings.warn(sentence, stacklevel=2)
         names, starts = _list_steps(views, steps)
@@ -457,9 +450,7 @@ class Forecaster:
     def fitted_values(self) -> Frame:
         """Return how the fit forecast its own validation: held out, by what train taught.
 
-        Returns:
-            a table: series, stamps, ``cutoff`` (the first stamp of the window), the value,
-            ``mean``.
+        The columns are series, stamps, ``cutoff`` (a window's first stamp), the value, ``mean``.
         """
         fit = self._fitted
         rows = read_held_out(fit.experience, fit.scaler, fit.spec.step)
@@ -477,9 +468,8 @@ class Forecaster:
     def explain(self, df: Frame = None, *, future: Frame = None, news: Frame = None) -> Frame:
         """Return what each member of the method adds to the forecast.
 
-        Returns:
-            a table: series, stamps, ``member``, its ``weight`` and ``forecast``; the forecast of a
-            step is the sum of weight times forecast.
+        The columns are series, stamps, ``member``, its ``weight`` and ``forecast``; the forecast of
+        a step is the sum of weight times forecast.
         """
         fit = self._extend(df, future, news)
         population, views, prediction = self._forecast(fit, fit.spec.horizon_steps)
@@ -707,11 +697,9 @@ class Forecaster:
     def _reconcile(
         self, prediction: "Prediction", views: Sequence[WindowView], population: "CompEvoForecaster"
     ) -> "Prediction":
-        past, totals = population.past_errors, self.totals or {}
+        totals, past = self.totals or {}, population.past_errors
         moved = reconcile_origins(prediction, views, totals, past, self.reconciliation)
         return centre_sparse(moved, views, totals)
-
-    # ---- keeping ----
 
     def save(self, folder: str | Path) -> Path:
         """Write everything into a folder, without pickle; return it.
@@ -739,8 +727,6 @@ class Forecaster:
         if self._fit is not None:
             self._fit = self._fit.seal(make_folder(self))
 
-    # ---- in words ----
-
     def __repr__(self) -> str:
         """Return the parameters that differ from the defaults, and what is fitted."""
         given = [
@@ -764,12 +750,10 @@ class Forecaster:
         if choice is None:
             return said
         scores = pl.DataFrame(choice.scores).select(
-            pl.col("name").alias("method"),
-            pl.col("mae").alias(f"MAE, {choice.unit}"),
-            pl.col("error").alias("of repeating the last season"),
-            pl.col("excess").alias("above the best"),
-            pl.col("standard_error").alias("standard error"),
+            pl.col("name", "mae", "error", "excess", "standard_error")
         )
+        last = ("of repeating the last season", "above the best", "standard error")
+        scores.columns = ["method", f"MAE, {choice.unit}", *last]
         with pl.Config(tbl_rows=-1):
             return said + scores._repr_html_()
 

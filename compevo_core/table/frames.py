@@ -42,7 +42,7 @@ from compevo_core.data.steps import (
     shift,
 )
 from compevo_core.errors import DataError, import_package
-from compevo_core.table.cells import LINE, MOST, TextColumn, guess_decimal, is_numeric
+from compevo_core.table.cells import MOST, guess_decimal, is_numeric, number_rows
 from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, read_stamps
 from compevo_core.table.text_stamps import list_zones
@@ -289,22 +289,19 @@ def read_names(column: pl.Series) -> pl.Series:
 
 def find_words(frame: pl.DataFrame, names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that hold categories and no numbers."""
-    words = []
-    for name in names:
-        kind = frame.schema.get(name)
-        is_text = kind == pl.String and not is_numeric(
-            TextColumn(frame.select(name).with_row_index(LINE, 1), "the table", name)
-        )
-        if is_text or isinstance(kind, pl.Categorical | pl.Enum):
-            words.append(name)
-    return tuple(words)
+    return tuple(
+        name
+        for name in names
+        if isinstance(kind := frame.schema.get(name), pl.Categorical | pl.Enum)
+        or (kind == pl.String and not is_numeric(number_rows(frame[name])))
+    )
 
 
 def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
     """Return a column as numbers, null where it is missing."""
     column = frame[name]
     if column.dtype == pl.String:
-        cells = TextColumn(frame.select(name).with_row_index(LINE, 1), "the table", name)
+        cells = number_rows(column)
         return read_cells(cells, guess_decimal(cells))[0]
     if not column.dtype.is_numeric() and column.dtype not in (pl.Boolean, pl.Null):
         raise DataError(
@@ -312,7 +309,7 @@ def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
             f"Forecaster({argument}=...)"
         )
     numbers = column.cast(pl.Float64).fill_nan(None)
-    # Squares must be numbers, too; the largest ones stand for a missing value in many files.
+    # The largest numbers stand for a missing value in many files.
     if count := int((numbers.abs() > MOST).sum()):
         raise DataError(
             f"column {name!r} is infinite or beyond {MOST:g} in {count} row(s); set them to missing"
@@ -383,10 +380,7 @@ def require_steps(starts: pl.Series, step: timedelta, known: pl.Series) -> None:
 
 
 def join_rows(rows: pl.DataFrame, added: pl.DataFrame, step: timedelta) -> pl.DataFrame:
-    """Return rows with newer ones, each stamp once; once a time at which columns were known.
-
-    DataError where the newer ones are between the others' steps.
-    """
+    """Return rows with newer ones, each stamp once; once a time at which columns were known."""
     require_steps(added[START], step, rows[START])
     joined = pl.concat([rows, added], how="diagonal")
     key = [name for name in (SERIES, START, KNOWN_AT) if name in joined.columns]
@@ -571,15 +565,12 @@ def find_distance(spec: DatasetSpec) -> timedelta:
 def _allow_gaps(rows: pl.DataFrame, step: timedelta, lookback: int) -> tuple[int, int]:
     """Return the longest gap, and the inputs of a window, that may be carried over."""
     usual_gap = max(1, min(3 * max(1, DAY // step), lookback // 8))
-    gaps = []
-    for part in rows.filter(pl.col(VALUE).is_not_null()).partition_by(SERIES):
-        if len(part) > 1:
-            steps, longest, usual = measure_gaps(part[START], step)
-            gaps.append((1 - len(part) / steps, longest, usual))
-
-    # Gaps of one series in many are its own; those of most of them belong to the table.
+    parts = rows.drop_nulls(VALUE).partition_by(SERIES)
+    gaps = [(len(part), *measure_gaps(part[START], step)) for part in parts if len(part) > 1]
     bridge = None
     if gaps:
-        share, typical_longest, typical_usual = map(median, zip(*gaps, strict=True))
-        bridge = choose_bridge(step, share, int(typical_longest), int(typical_usual), lookback)
+        # Gaps of one series in many are its own; those of most of them belong to the table.
+        share = median(1 - count / steps for count, steps, _, _ in gaps)
+        longest, usual = (int(median(gap[at] for gap in gaps)) for at in (2, 3))
+        bridge = choose_bridge(step, share, longest, usual, lookback)
     return (usual_gap, lookback // 4) if bridge is None else (max(usual_gap, bridge[0]), bridge[1])

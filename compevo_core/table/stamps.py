@@ -19,7 +19,7 @@ from compevo_core.data.schemas import UTC_US
 from compevo_core.data.series import find_calendar_step
 from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, read_step
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.table.cells import LINE, TextColumn
+from compevo_core.table.cells import number_rows
 from compevo_core.table.text_stamps import guess_format
 from compevo_core.table.text_stamps import read_stamps as read_texts
 
@@ -194,7 +194,7 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     if stamps.dtype.is_integer() or isinstance(kind, pl.Categorical | pl.Enum):
         stamps = stamps.cast(pl.String)
     if stamps.dtype == pl.String:
-        cells = TextColumn(stamps.to_frame().with_row_index(LINE, 1), "the table", stamps.name)
+        cells = number_rows(stamps)
         instants, about = read_texts(
             cells, zone="UTC", time_format=guess_format(cells), repeated_hour="first"
         )

@@ -332,10 +332,8 @@ def read_by_each(
     """Return some rows of a column as each of the shapes reads them; null where it does not fit."""
     # One step after the other: polars evaluates what an expression names as often as it is named.
     spelled = rows.select(_text=spell(column)).select(_text=strip_offset(pl.col("_text")))
-    spelled = spelled.select(pl.col("_text").str.replace(_END_OF_DAY, "${1}00:00"))
     return spelled.select(
-        parse_stamp(pl.col("_text"), formats, _FIRST_YEAR).alias(name)
-        for name, formats in shapes.items()
+        parse_walls(pl.col("_text"), of).alias(name) for name, of in shapes.items()
     )
 
 
