@@ -89,6 +89,13 @@ def number_rows(cells: pl.Series) -> TextColumn:
     return TextColumn(cells.to_frame().with_row_index(LINE, 1), "the table", cells.name)
 
 
+def read_names(column: pl.Series) -> pl.Series:
+    """Return names of series as texts; 1.0 and 1 are one name."""
+    if column.dtype.is_float() and (column % 1 == 0).all():
+        column = column.cast(pl.Int64)
+    return column.cast(pl.String)
+
+
 def shorten(text: str) -> str:
     """Return a text, cut where it is too long for a message."""
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

@@ -269,7 +269,7 @@ class Forecaster:
 
     def _fit_known(self, known: Known, on_step: OnStep) -> Self:
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
-            _require_count(name, 1 if number is None else number)
+            require_count(name, 1 if number is None else number)
         for name, bound in (("low", self.low), ("high", self.high)):
             if bound is not None and not (isinstance(bound, Real) and bound == bound):
                 raise ConfigError(f"{name} = {bound!r}: give a number")
@@ -425,7 +425,7 @@ class Forecaster:
         """
         fit = self._fitted
         steps = fit.spec.horizon_steps if horizon is None else horizon
-        _require_count("horizon", steps)
+        require_count("horizon", steps)
         if steps > fit.spec.horizon_steps:
             raise ConfigError(
                 f"horizon = {steps}: {fit.spec.horizon_steps} steps were fitted; fit again with "
@@ -520,7 +520,7 @@ class Forecaster:
             ConfigError: a number is below 1, or ``step`` is not one at which forecasts begin.
         """
         for name, number in (("windows", windows), ("step", 1 if step is None else step)):
-            _require_count(name, number)
+            require_count(name, number)
         if isinstance(methods, str) or hasattr(methods, "fit"):
             methods = [methods]
         known = self._take(df, future, news)
@@ -758,7 +758,7 @@ class Forecaster:
             return said + scores._repr_html_()
 
 
-def _require_count(name: str, number: object) -> None:
+def require_count(name: str, number: object) -> None:
     """Raise ConfigError where a number is not one of steps or windows."""
     if not isinstance(number, Integral) or number < 1:
         raise ConfigError(f"{name} = {number!r}: give a whole number, 1 or more")

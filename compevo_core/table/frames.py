@@ -42,7 +42,7 @@ from compevo_core.data.steps import (
     shift,
 )
 from compevo_core.errors import DataError, import_package
-from compevo_core.table.cells import MOST, guess_decimal, is_numeric, number_rows
+from compevo_core.table.cells import MOST, guess_decimal, is_numeric, number_rows, read_names
 from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, read_stamps
 from compevo_core.table.text_stamps import list_zones
@@ -278,13 +278,6 @@ def _join_duplicates(
     raise DataError(
         f"{twice.height} rows share a stamp, the first {stamps[0]:%Y-%m-%d %H:%M} UTC: {remedy}"
     )
-
-
-def read_names(column: pl.Series) -> pl.Series:
-    """Return names of series as texts; 1.0 and 1 are one name."""
-    if column.dtype.is_float() and (column % 1 == 0).all():
-        column = column.cast(pl.Int64)
-    return column.cast(pl.String)
 
 
 def find_words(frame: pl.DataFrame, names: Sequence[str]) -> tuple[str, ...]:

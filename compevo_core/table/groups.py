@@ -35,8 +35,9 @@ from compevo_core.runtime.files import (
     write_json,
 )
 from compevo_core.runtime.usage import OnStep, Steps
-from compevo_core.table.forecaster import Forecaster
-from compevo_core.table.frames import Frame, read_names, to_polars
+from compevo_core.table.cells import read_names
+from compevo_core.table.forecaster import Forecaster, require_count
+from compevo_core.table.frames import Frame, to_polars
 
 _MANIFEST, _FITS, _FORECAST = "groups.json", "fits", "forecast.parquet"
 _SHARED = "shared"  # folder of the tables that name no series
@@ -79,8 +80,7 @@ class GroupedForecaster:
         """
         if self.forecaster.totals:
             raise ConfigError("totals cross groups: add the forecasts up, or fit one Forecaster")
-        if self.size < 1:
-            raise ConfigError(f"size = {self.size}: give a whole number, 1 or more")
+        require_count("size", self.size)
         self._call("fit", {}, df, options)
         return self
 

@@ -19,7 +19,7 @@ from compevo_core.data.schemas import UTC_US
 from compevo_core.data.series import find_calendar_step
 from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, read_step
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.table.cells import number_rows
+from compevo_core.table.cells import number_rows, read_names
 from compevo_core.table.text_stamps import guess_format
 from compevo_core.table.text_stamps import read_stamps as read_texts
 
@@ -189,10 +189,8 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     """Return stamps in UTC, their zone (empty without one), and whether they are days."""
     kind = stamps.dtype
     # Years, days as 20240101, and seconds since 1970 are numbers in many tables.
-    if kind.is_float() and (stamps % 1 == 0).all():
-        stamps = stamps.cast(pl.Int64)  # a column of pandas that once had an empty cell
-    if stamps.dtype.is_integer() or isinstance(kind, pl.Categorical | pl.Enum):
-        stamps = stamps.cast(pl.String)
+    if kind.is_numeric() or isinstance(kind, pl.Categorical | pl.Enum):
+        stamps = read_names(stamps)
     if stamps.dtype == pl.String:
         cells = number_rows(stamps)
         instants, about = read_texts(

@@ -352,8 +352,7 @@ def guess_format(column: TextColumn) -> str:
     DataError if no format fits, or day and month can be exchanged.
     """
     cells = replace(column, table=column.table.filter(~column.is_blank))
-    rows = cells.table.height
-    if not rows:
+    if not (rows := cells.table.height):
         raise DataError(
             f"{column.file}: column {column.name!r} is empty; name the column of stamps"
         )
@@ -362,12 +361,12 @@ def guess_format(column: TextColumn) -> str:
     possible = list(_SHAPES)
     for few in (cells.table.head(_FIRST), cells.table.gather_every(max(1, rows // _LOOKED_AT))):
         begun = read_by_each(few, cells, {form: _SHAPES[form] for form in possible})
-        most = max(begun[form].count() for form in possible)
-        possible = [form for form in possible if begun[form].count() == most]
+        counts = begun.count().row(0, named=True)
+        most = max(counts.values())
+        possible = [form for form, count in counts.items() if count == most]
 
     # Where none of these rows fits a format, not all rows are tried.
-    possible = possible if most else []
-    walls = {form: _parse_cells(cells, _SHAPES[form]).table[LOCAL] for form in possible}
+    walls = {form: _parse_cells(cells, _SHAPES[form]).table[LOCAL] for form in possible if most}
     counts = {form: parsed.count() for form, parsed in walls.items()}
     if counts.get("", 0) == rows:
         return ""

@@ -159,8 +159,9 @@ def test_what_cannot_be_grouped_is_refused(tmp_path, monkeypatch):
         grouped.fit(PLAIN).predict(PLAIN.replace({"unique_id": {3: 9}}))
     with pytest.raises(DataError, match="series 0, 1, 2 and 3 more are in no group"):
         GroupedForecaster(RIDGE, tmp_path, by="land").fit(PLAIN)
-    with pytest.raises(ConfigError, match="size = 0"):
-        GroupedForecaster(RIDGE, tmp_path, size=0).fit(PLAIN)
+    for size in (0, 1.5):
+        with pytest.raises(ConfigError, match=f"size = {size}: give a whole number"):
+            GroupedForecaster(RIDGE, tmp_path, size=size).fit(PLAIN)
     with pytest.raises(ConfigError, match="totals cross groups"):
         GroupedForecaster(Forecaster(totals={"all": ["*"]}), tmp_path).fit(PLAIN)
     monkeypatch.setitem(sys.modules, "fugue.api", None)
