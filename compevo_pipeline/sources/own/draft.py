@@ -580,8 +580,8 @@ def guess_time(table: pl.DataFrame, name: str, time_format: str = "") -> str:
     columns = _list_columns(table)
     if len(columns) == 1:
         raise DataError(
-            f"{name}: its lines are one cell each, the first {columns[0]!r}: separate cells by "
-            "a comma, semicolon, tab or |"
+            f"{name}: its rows are one cell each, in {columns[0]!r}: separate cells by a comma, "
+            "semicolon, tab or |, and write a list in a cell as a row for each value"
         )
     head = table.head(_LOOKED_AT)
     candidates = _list_times(head, name, time_format)

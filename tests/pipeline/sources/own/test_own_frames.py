@@ -23,7 +23,7 @@ from compevo_pipeline.sources.own.declaration import (
     check_declaration,
     make_spec,
 )
-from compevo_pipeline.sources.own.draft import Request, draft_declaration
+from compevo_pipeline.sources.own.draft import Request, draft_declaration, guess_time
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from compevo_pipeline.sources.own.table import read_columns, read_text_table
 from compevo_pipeline.sources.registry import make_dataset
@@ -415,6 +415,13 @@ def test_whole_numbers_of_a_typed_file_are_integers():
     table = read_text_table(content.getvalue(), "a.parquet")
 
     assert table.rows() == [(1, "1.5", "7", "2024-01"), (2, "2.0", None, "2024-02")]
+
+
+def test_lists_in_the_cells_of_a_typed_file_are_named():
+    content = io.BytesIO()
+    pl.DataFrame({"day": ["2024-01-01"], "load": [[1.0, 2.0]]}).write_parquet(content)
+    with pytest.raises(DataError, match=r"one cell each, in 'day'.* write a list in a cell as a"):
+        guess_time(read_text_table(content.getvalue(), "a.parquet"), "a.parquet")
 
 
 def test_stamps_in_a_named_format_are_found():
