@@ -33,6 +33,7 @@ from compevo_pipeline.work.deployment import Deployment
 OWNERS = ["team:forecasting"]
 
 DUCKDB_POOL = "duckdb"  # assets that write the one DuckDB file, one at a time
+EMBEDDINGS_POOL = "embeddings"  # two runs of a night would embed the same titles
 GPU_POOL = "gpu"  # assets that load a language model: two would exceed the memory of a GPU
 BLOCKS_POOL = "blocks"  # models and forecasts of blocks, as many at once as there are machines
 

@@ -323,6 +323,7 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
         kinds={"numpy", "huggingface"},
         code=EMBEDDINGS_CODE,
         freshness_policy=definition.DAILY_REFRESH,
+        pool=definition.EMBEDDINGS_POOL,
         config=EmbeddingConfig,
     )
     def _embeddings(context: Context, workspace: WorkspaceParam) -> Result:

@@ -120,6 +120,8 @@ def test_writers_and_gpu_users_share_pools(graph):
     pools = {key.to_user_string(): graph.get(key).pools for key in graph.get_all_asset_keys()}
 
     assert {name for name, pool in pools.items() if pool == {"duckdb"}} == {"news/articles"}
+    # Two refreshes at once would both embed what is new.
+    assert pools["news/embeddings"] == {"embeddings"}
     users = ("models/compevo", "evaluation/test", "research/lud", "research/ablation")
     # Traffic has windows of hours that start within a day.
     forecast = ("", "/electricity", "/exchange", "/bitcoin")
