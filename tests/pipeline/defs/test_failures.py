@@ -1,5 +1,6 @@
 import shutil
 import sqlite3
+from datetime import UTC, datetime
 
 import dagster as dg
 import pytest
@@ -9,6 +10,7 @@ from sqlalchemy.exc import OperationalError
 from compevo_core import errors
 from compevo_pipeline import errors as failures
 from compevo_pipeline.config.settings import REPOSITORY
+from compevo_pipeline.defs.assets.report import clean_dagster
 from compevo_pipeline.defs.definition import to_dagster, translate_errors
 from compevo_pipeline.defs.jobs import run_job, translate_record_errors
 from compevo_pipeline.defs.loggers import progress_logger
@@ -91,6 +93,13 @@ def full_disk():
 def test_each_fault_of_records_has_a_remedy(message, remedy):
     with pytest.raises(errors.StorageError, match=remedy), translate_record_errors():
         raise OperationalError("INSERT", {}, sqlite3.OperationalError(message))
+
+
+def test_settings_of_dagster_that_cannot_be_read_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    (tmp_path / "dagster.yaml").write_text("a: [")
+    with pytest.raises(errors.ConfigError, match=r"dagster\.yaml.*ParserError.*correct it"):
+        clean_dagster(datetime.now(UTC))
 
 
 @pytest.mark.parametrize("is_full_at_once", [True, False])
