@@ -8,6 +8,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from compevo_core import errors
+from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline import errors as failures
 from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.defs.assets.report import clean_dagster
@@ -51,6 +52,8 @@ def test_a_step_waits_shortly(error, attempt, wait_s):
 
 def test_a_transient_error_without_tries_is_final():
     assert isinstance(to_dagster(errors.SourceTransient("torn on disk"), retry=False), dg.Failure)
+    # A file stays torn, but another run frees what it holds.
+    assert isinstance(to_dagster(StoreBusy("held"), retry=False), dg.RetryRequested)
     failure = to_dagster(errors.SourceTransient("timeout at x"), attempt=3)
     assert isinstance(failure, dg.Failure)
     assert failure.allow_retries is False
