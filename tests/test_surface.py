@@ -79,7 +79,7 @@ def list_location(defs: dg.Definitions) -> Iterator[str]:
 
     configs = set()
     for job in repository.get_all_jobs():
-        assets = sorted(key.to_user_string() for key in graph.asset_keys_for_job(job.name))
+        assets = sorted(k.to_user_string() for k in job.asset_layer.executable_asset_keys)
         # Dagster makes a job of all assets by itself.
         if not job.name.startswith("__"):
             yield f"job {job.name} with assets [{', '.join(assets)}]"
