@@ -71,10 +71,6 @@ def test_every_asset_is_described(graph):
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
         assert node.owners and node.description and node.kinds, key
-        # By data set, so that a graph is what one night makes; research stands apart.
-        dataset = node.tags.get("dataset", "").replace("-", "_")
-        is_research = key.path[0] == "research"
-        assert node.group_name == ("research" if is_research else dataset or key.path[0])
 
 
 def test_nights_need_no_research(defs, research):
@@ -144,13 +140,6 @@ def test_checks_of_leaks_and_damage_block(graph):
         names = ("schema", "grid", "units", "duplicates", "ranges")
         assert {("series/" + dataset, name) for name in names} < blocking
         assert ("series/" + dataset, "gaps") not in blocking
-
-
-def test_a_refresh_trains_nothing(defs):
-    keys = defs.resolve_job_def("refresh").asset_layer.executable_asset_keys
-    made = {key.to_user_string() for key in keys}
-    assert {"series/electricity-operational", "forecast/next_day", "report/site"} < made
-    assert not any(name.startswith(("models/", "evaluation/")) for name in made)
 
 
 def test_every_job_shows_that_its_runs_live(defs, research):
