@@ -15,7 +15,7 @@ from compevo_core.evaluation.scopes import ForecastPanel, Scope, build_panels, w
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, SPECIALISTS_SCHEMA
 from compevo_core.paper.report import evidence_tables, figures, run_sections
 from compevo_core.paper.report.figures import THIRD, Line, get_figure, plot_lines
-from compevo_core.paper.report.inputs import collect_scores, read_inputs, read_panels, read_run
+from compevo_core.paper.report.inputs import collect_scores, read_inputs, read_panels
 from compevo_core.paper.report.paper_tables import show_curves
 from compevo_core.paper.report.result_tables import show_panel
 from compevo_core.paper.run_traces import TRACE_SCHEMA
@@ -462,14 +462,7 @@ def test_panels_survive_files_unless_they_are_broken(tmp_path):
         read_panels(path)
 
 
-def test_a_run_folder_is_read_whole(tmp_path):
-    run = read_run(write_run(tmp_path / "electricity"))
-    assert (run.name, run.agents, len(run.rounds), len(run.panels)) == ("electricity", 3, 6, 1)
-    assert run.setting("forecast", "prior") == "calendar-ridge"
-    assert run.setting("forecast", "nothing") == ""
-
-
-def test_checks_and_tests_are_recognised(tmp_path):
+def test_a_folder_of_rows_and_runs_is_read_whole(tmp_path):
     make_rows().write_csv(tmp_path / "main.csv")
     (test,) = make_inputs().paired
     pl.DataFrame([test | {"seeds": "0"}]).write_csv(tmp_path / "paired.csv")
@@ -484,7 +477,12 @@ def test_checks_and_tests_are_recognised(tmp_path):
     assert inputs.checks == [passed, make_check("no 2026 in training", False, "one window")]
     assert list(inputs.paired) == [test | {"seeds": "0"}]
     assert list(inputs.unread) == ["memory.csv"]
-    assert isinstance(inputs.runs[0].panels[0], ForecastPanel)
+
+    (run,) = inputs.runs
+    assert (run.name, run.agents, len(run.rounds)) == ("electricity", 3, 6)
+    assert [type(panel) for panel in run.panels] == [ForecastPanel]
+    assert run.setting("forecast", "prior") == "calendar-ridge"
+    assert run.setting("forecast", "nothing") == ""
 
 
 def test_a_panel_holds_methods_and_newest_news():
