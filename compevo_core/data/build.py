@@ -378,7 +378,7 @@ def build_windows(
         "synthetic": any(is_synthetic(frame) for _, frame in chosen),
         "unused_series": unused,
         "dropped_origins": dict(sorted(dropped.items())),
-        "articles": context.candidates.count_articles() if context.candidates else 0,
+        "articles": context.candidates.count_articles(),
         "news_cutoff": news_cutoff,
         "holidays_version": HOLIDAYS_VERSION,
     }
