@@ -97,10 +97,15 @@ class IssuedForecast:
         digest.update(self.rows.drop("value").write_csv().encode())
         return digest.hexdigest()
 
+    @cached_property
+    def series(self) -> dict[str, dict[str, Any]]:
+        """Facts of each of its series, in the order of the views."""
+        return {str(entry["entity"]): entry for entry in self.facts["series"]}
+
     @property
     def entities(self) -> list[str]:
         """Its series, in the order of the views."""
-        return [str(entry["entity"]) for entry in self.facts["series"]]
+        return list(self.series)
 
     @property
     def names(self) -> dict[str, str]:
@@ -142,6 +147,11 @@ class IssuedForecast:
     def length(self) -> timedelta:
         """How long its steps take together: the next forecast begins there."""
         return self.starts[-1] - self.starts[0] + self.step
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it was issued before its first step began."""
+        return datetime.fromisoformat(self.facts["issued_at"]) <= self.origin
 
     @property
     def is_day(self) -> bool:
@@ -309,9 +319,9 @@ def measure_article_changes(
 def list_news_changes(issued: IssuedForecast) -> dict[str, float]:
     """Return how far news moves the mean of each series, as a share; empty if none is read."""
     return {
-        str(entry["entity"]): float(entry["news_change"])
-        for entry in issued.facts["series"]
-        if entry["news_change"] is not None
+        entity: float(facts["news_change"])
+        for entity, facts in issued.series.items()
+        if facts["news_change"] is not None
     }
 
 

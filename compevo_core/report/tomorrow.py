@@ -80,15 +80,12 @@ class ForecastDay:
         For the day before, values measured since then count, otherwise values known at the issue;
         NaN if nothing is known.
         """
-        issued = self.issued
-        starts, eve = issued.starts, issued.origin - issued.length
-        step = issued.step
-        series = {str(facts["entity"]): facts for facts in issued.facts["series"]}
-        known = self.truth.get((entity, eve))
+        issued, starts = self.issued, self.issued.starts
+        known = self.truth.get((entity, issued.origin - issued.length))
         if known is None:
-            inputs = series[entity]["inputs"][-len(starts) :]
+            inputs = issued.series[entity]["inputs"][-len(starts) :]
             known = np.array(inputs, dtype=float)  # what is not known is None there
-        before = [shift(starts[0], -back, step) for back in range(known.size, 0, -1)]
+        before = [shift(starts[0], -back, issued.step) for back in range(known.size, 0, -1)]
         since = self.truth.get((entity, issued.origin))
         if since is None:
             return before, known
@@ -377,7 +374,7 @@ def weight_table(day: ForecastDay) -> Table | None:
     members, logics = facts["members"], facts["logics"]
     if len(members) == 1 and not logics:
         return None
-    by_series = {str(entry["entity"]): entry["weights"] for entry in facts["series"]}
+    by_series = {entity: entry["weights"] for entity, entry in day.issued.series.items()}
     errors = dict(recent.group_by("method").agg(pl.col("mae").mean()).iter_rows())
     decimals = choose_decimals(list(errors.values()))
     shown = day.issued.entities[:MOST_CHARTS]
