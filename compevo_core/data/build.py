@@ -117,10 +117,8 @@ def build_views(
     left_out: dict[str, str] = {}
 
     for entity, frame in select_newest(chosen, until):
-        reaching = _reach_over_closed(spec, entity, frame, until)
-        gridded = grid_series(reaching, spec)
-        position = locate_origin(gridded, origin_utc)
-        inputs = cut_inputs(gridded, position, spec, unknown_steps)
+        gridded = grid_series(_reach_over_closed(spec, entity, frame, until), spec)
+        inputs = cut_inputs(gridded, locate_origin(gridded, origin_utc), spec, unknown_steps)
         if isinstance(inputs, str):
             last_utc = gridded.locate_start(len(gridded))
             left_out[entity] = (

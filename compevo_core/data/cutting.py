@@ -183,8 +183,7 @@ def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) ->
     that divide a day follow from there; elsewhere the first origin is the first possible step.
     DataError if origins that follow the market's days would be at other times each day.
     """
-    start = spec.lookback_steps
-
+    possible = range(spec.lookback_steps, len(series) - spec.horizon_steps + 1)
     if spec.align_to_market_day and stride_steps > 1:
         stride = stride_steps * series.step
         if DAY % series.step or (stride % DAY and DAY % stride):
@@ -193,7 +192,8 @@ def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) ->
                 "of days, nor divides one; correct stride_steps of the data set"
             )
         # Days are a whole number of steps, and of 23 or 25 hours where clocks change.
-        first, last = (spec.to_market(series.locate_start(at)) for at in (start, len(series)))
+        ends = (spec.lookback_steps, len(series))
+        first, last = (spec.to_market(series.locate_start(at)) for at in ends)
         apart = min(stride, DAY)
         midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
         starts = [
@@ -202,10 +202,9 @@ def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) ->
         ]
         # A time that clocks skip is the next one.
         places = dict.fromkeys(count_steps(series.first_utc, at, series.step) for at in starts)
-        possible = range(start, len(series) - spec.horizon_steps + 1)
         return [place for place in places if place in possible][:: stride // apart]
 
-    return list(range(start, len(series) - spec.horizon_steps + 1, stride_steps))
+    return list(possible[::stride_steps])
 
 
 def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:
