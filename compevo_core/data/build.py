@@ -384,7 +384,6 @@ def build_windows(
 
 
 def _find_boundaries(spec: DatasetSpec, gridded: Sequence[GriddedSeries]) -> list[Boundaries]:
-    """Return the split plan of each series."""
     if not spec.spans:
         # One calendar for all series. By fractions of its own, the train span of a series that
         # begins late would be in the test span of the others, and a model learns from all of them.

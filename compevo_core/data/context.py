@@ -62,8 +62,8 @@ PAST_LAGS = (1, 2, 7)
 PAST_SEASONS = 14  # seasons over which own values and covariates are averaged: a fortnight of days
 PAST_MEAN = f"_mean{PAST_SEASONS}"
 
+# How many seasons before its origin the oldest values of a view lie
 SEASONS_BACK = max(*ERROR_LAGS, *ERROR_MEANS)
-"""How many seasons before its origin the oldest values of a view lie."""
 
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

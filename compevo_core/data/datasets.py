@@ -19,7 +19,6 @@ from compevo_core.errors import ConfigError
 
 _NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
 
-
 WLS, MINT, OLS, BOTTOM_UP = RECONCILIATIONS = ("wls", "mint", "ols", "bottom-up")
 ALL_SERIES = "*"  # all series that are not totals, as the parts of a total
 
@@ -100,7 +99,6 @@ class DatasetSpec:
     year_evidence: bool = False
 
     def __post_init__(self) -> None:
-        """Check bounds before any work starts."""
         if self.stride_steps < 1 or self.step <= timedelta(0):
             raise ConfigError(
                 f"{self.name}: step {self.step} and stride {self.stride_steps} must be above zero"

@@ -102,7 +102,6 @@ class PastErrors:
         )
 
     def __len__(self) -> int:
-        """Return the number of windows."""
         return len(self.entities)
 
 

@@ -17,8 +17,7 @@ WEEK = 7 * DAY
 MONTH = timedelta(days=30.4375)
 """A month in the mean; whole numbers of it are steps of the calendar."""
 
-FEWEST_INPUTS = 4
-"""Steps that a look-back has at least."""
+FEWEST_INPUTS = 4  # steps that a look-back has at least
 _STEP = re.compile(r"(\d{1,4})\s*(min|mo|h|d|w)")
 _UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY, "w": WEEK, "mo": MONTH}
 _LARGEST_OFFSET = timedelta(hours=14)  # of a clock

@@ -262,23 +262,19 @@ class WindowSet(Sequence[Window]):
     @overload
     def __getitem__(self, index: slice) -> "WindowSet": ...
     def __getitem__(self, index: int | slice) -> "Window | WindowSet":
-        """Return one window, or a set of some."""
         if isinstance(index, slice):
             return self.with_windows(self._windows[index])
         return self._windows[index]
 
     def __iter__(self) -> Iterator[Window]:
-        """Yield the windows in order."""
         return iter(self._windows)
 
     def __repr__(self) -> str:
-        """Return the data set, and the number of windows of each split."""
         splits = Counter(window.view.split for window in self)
         counts = ", ".join(f"{count:,} {split}" for split, count in splits.items())
         return f"WindowSet of {self.dataset}: {counts or 'no windows'}"
 
     def __len__(self) -> int:
-        """Return the number of windows."""
         return len(self._windows)
 
     @property

@@ -143,7 +143,6 @@ class CompEvoForecaster:
         return cls(model, manifest)
 
     def __repr__(self) -> str:
-        """Return what forecasts, and which artifact it is."""
         members = f"{len(self.logics)} agents" if self.logics else ", ".join(self.members)
         parts = f" of {members}" if members != self.name else ""
         return f"CompEvoForecaster: {self.name}{parts}, artifact {self.artifact_hash[:16]}"
@@ -512,7 +511,6 @@ def _unscale(scaled_NAH: FloatArray, views: Sequence[WindowView], scaler: Scaler
 def _load_agents(
     config: RunConfig, run: Path, news: NewsPool | None, backbone: "Backbone | None"
 ) -> AgentEnsemble:
-    """Return the model of a run."""
     from compevo_core.agents.retrieval import build_retriever
     from compevo_core.training.loop import ReadingModel
     from compevo_core.training.model import PopulationModel

@@ -61,8 +61,7 @@ BASE = "base-"  # the forecast that an agent corrects
 PUBLISHED = "published"
 SUPERSEDES = "supersedes"  # fact of a later issue: the hash of the forecast that it replaces
 
-TEMPERATURE = "temperature_c"
-"""Covariate by step: the temperature that was forecast, degrees Celsius."""
+TEMPERATURE = "temperature_c"  # covariate by step: what was forecast, degrees Celsius
 
 _INSTANT = "%Y%m%dT%H%MZ"
 

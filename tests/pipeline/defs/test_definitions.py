@@ -223,15 +223,17 @@ def test_equal_code_has_an_equal_version(graph):
         ("a.py", CODE, CODE.replace("1", "2"), False),
         ("a.toml", "a = 1", "# why\na = 1", True),
         ("a.toml", "a = 1", "a = 2", False),
+        ("room/a.toml", "a = 1", "a = 2", False),
     ],
 )
 def test_a_code_version_follows_statements(tmp_path, monkeypatch, name, first, text, is_equal):
     monkeypatch.setattr(code_versions, "REPOSITORY", tmp_path)
-    versions = []
+    versions, file = [], tmp_path / name
+    file.parent.mkdir(exist_ok=True)
     for content in (first, text):
         code_versions.code_version.cache_clear()
-        (tmp_path / name).write_text(content)
-        versions.append(code_version(name))
+        file.write_text(content)
+        versions.append(code_version(name.partition("/")[0]))
     assert (versions[0] == versions[1]) is is_equal
 
 
