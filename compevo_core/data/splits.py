@@ -203,7 +203,7 @@ def nearest_windows(
         of_entity = train.entity(entity)
         origins = {window.view.origin_utc for window in of_entity}
 
-        # Of two equally near days the earlier comes first, whatever the order of a set.
+        # Of two equally near days the earlier comes first, so that order does not matter.
         by_distance = sorted((max(first - at, at - last), at) for at in origins)
         nearest = {at for _, at in by_distance[:days]}
         chosen.extend(window for window in of_entity if window.view.origin_utc in nearest)
