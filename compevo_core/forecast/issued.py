@@ -148,6 +148,11 @@ class IssuedForecast:
         return self.starts[-1] - self.starts[0] + self.step
 
     @property
+    def previous_origin(self) -> datetime:
+        """Start of as many steps before its own, on the market's clock."""
+        return shift(self.starts[0], -len(self.starts), self.step).astimezone(self.zone)
+
+    @property
     def is_ahead(self) -> bool:
         """Whether it was issued before its first step began."""
         return datetime.fromisoformat(self.facts["issued_at"]) <= self.origin

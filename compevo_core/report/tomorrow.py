@@ -81,7 +81,7 @@ class ForecastDay:
         NaN if nothing is known.
         """
         issued, starts = self.issued, self.issued.starts
-        known = self.truth.get((entity, issued.origin - issued.length))
+        known = self.truth.get((entity, issued.previous_origin))
         if known is None:
             inputs = issued.series[entity]["inputs"][-len(starts) :]
             known = np.array(inputs, dtype=float)  # what is not known is None there
@@ -109,13 +109,11 @@ def read_days(
         folder, chain = folders[-1], read_chain(root)
         newest = read_issued(folder, chain)
         older = [read_issued(issue, chain) for issue in list_earlier(folder)]
-        earliest = newest.origin - 2 * newest.length
-        measured = windows / root.name
-        ended = WindowSet.read(measured, since=earliest) if measured.exists() else ()
+        origin, measured = newest.previous_origin, windows / root.name
+        ended = WindowSet.read(measured, since=origin) if measured.exists() else ()
         truth = {(window.view.entity, window.view.origin_utc): window.y for window in ended}
         # The forecast of the day before, and scores, only with the same lead time.
         lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
-        origin = newest.origin - newest.length
         day_before = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
         path = scored / f"{newest.facts['dataset']}.parquet" if scored else None
         rows = pl.DataFrame(schema=SCORED_SCHEMA)

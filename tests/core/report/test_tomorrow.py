@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from html.parser import HTMLParser
 
@@ -97,6 +98,20 @@ def test_yesterday_is_measured_or_as_known():
     since = {("NSW1", ORIGIN): np.full(48, 5.0)}
     starts, both = make_day(truth=since).list_measured("NSW1")
     assert (starts[-1], both[-1], len(both)) == (ORIGIN + 47 * DAY / 48, 5.0, 96)
+
+
+def test_a_year_of_months_meets_the_year_before():
+    months = [datetime(2026, month, 1, tzinfo=UTC) for month in range(1, 13)]
+    line = {"start_utc": months, "value": [1.0] * 12, "quantile": [None] * 12}
+    names = {"entity": "NSW1", "method": "forecast", "unit": "MW"}
+    rows = pl.DataFrame(line).with_columns(**{key: pl.lit(name) for key, name in names.items()})
+    clock = {"clock_minutes": 0, "step_minutes": 43_830, "origin_utc": months[0].isoformat()}
+    issued = IssuedForecast(rows=rows, facts=make_issued().facts | clock)
+
+    first = datetime(2025, 1, 1, tzinfo=UTC)
+    day = make_day(issued=issued, truth={("NSW1", first): np.arange(12.0)})
+    starts, measured = day.list_measured("NSW1")
+    assert (starts[0], measured.tolist()) == (first, list(range(12)))
 
 
 def test_chosen_news_and_names_are_text():
