@@ -199,22 +199,21 @@ def list_effects(issued: IssuedForecast) -> list[NewsEffect]:
         for name, size in series.get("article_changes", {}).items():
             if abs(size) <= LEAST_EFFECT * scale:
                 continue
-            read_by = [i for i, read in enumerate(series["chosen_news"]) if name in read]
+            agents = zip(issued.facts["members"], series["chosen_news"], strict=True)
             effect = NewsEffect(
                 entity=entity,
                 size=size,
                 unit=issued.unit,
                 title=issued.facts["articles"][name]["title"],
-                agents=", ".join(str(issued.facts["members"][i]) for i in read_by),
+                agents=", ".join(str(agent) for agent, read in agents if name in read),
             )
-            effects.append((abs(size) / scale, effect))
+            effects.append((abs(size) / scale if scale else np.inf, effect))
     effects.sort(key=lambda pair: -pair[0])
     return [effect for _, effect in effects[:MOST_EFFECTS]]
 
 
 POWERS = {"W": ("kWh", 1e-3), "kW": ("MWh", 1e-3), "MW": ("GWh", 1e-3), "GW": ("GWh", 1.0)}
 """By unit of power: the unit of energy, and how much of it one hour at one unit of power is."""
-
 Band = tuple[float, float]
 
 

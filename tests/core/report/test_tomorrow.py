@@ -221,6 +221,10 @@ def test_a_large_effect_names_article_and_agents():
     older = [{k: fact for k, fact in entry if k != "article_changes"} for entry in series]
     assert list_effects(replace(issued, facts=issued.facts | {"series": older})) == []
 
+    # An article may be all that moves a forecast of zeros.
+    still = replace(issued, rows=issued.rows.with_columns(value=0.0 * pl.col("value")))
+    assert [effect.size for effect in list_effects(still)] == [-315.0, -315.0]
+
     page = render(make_day(issued=issued))
     assert "<b>NSW1 -315 MW</b>: &lt;script&gt;" in page and "agent 0, agent 1</span>" in page
     assert "the news changes" not in render_tomorrow()
