@@ -55,8 +55,8 @@ from compevo_core.forecast.issued import (
 )
 from compevo_core.report.tables import MISSING, Table, format_percent, method_name, tabulate
 
+# Measured values (H,), NaN where unknown, by series and origin.
 Truth = Mapping[tuple[str, datetime], FloatArray]
-"""Measured values (H,), NaN where unknown, by series and origin."""
 
 
 @dataclass(frozen=True, kw_only=True)
