@@ -153,11 +153,6 @@ class IssuedForecast:
         return shift(self.starts[0], -len(self.starts), self.step).astimezone(self.zone)
 
     @property
-    def is_ahead(self) -> bool:
-        """Whether it was issued before its first step began."""
-        return datetime.fromisoformat(self.facts["issued_at"]) <= self.origin
-
-    @property
     def is_day(self) -> bool:
         """Whether all steps start on one day of the market's clock."""
         first, last = (self.starts[i].astimezone(self.zone).date() for i in (0, -1))

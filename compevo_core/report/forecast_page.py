@@ -1,11 +1,11 @@
 """The page of forecasts: tables and charts of each day, style inside, so that nothing is fetched.
 
-What belongs here: its charts, rendering the page or a single chart, the note on the kind of data.
-What does not: what it shows of a day and markup (``templates``), the contents of tables
-(``report.tomorrow``), drawing (``report.charts``), the page of experiments (``paper.report.page``).
+What belongs here: what the page shows of a day, its charts, rendering the page or a single chart,
+the note on the kind of data. What does not: the contents of tables (``report.tomorrow``), drawing
+(``report.charts``), markup (``templates``), the page of experiments (``paper.report.page``).
 
 Every value is escaped, and no template may mark one as safe: news titles, logics and judges' names
-are untrusted text. A value that a template names and that is missing is an error, not empty text.
+are untrusted text. A value that a template names and the view lacks is an error, not empty text.
 """
 
 import functools
@@ -20,9 +20,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.datasets import DATASETS
 from compevo_core.evaluation.issued_scores import PERSISTENCE
-from compevo_core.forecast import explain
+from compevo_core.forecast.explain import (
+    BAND_80,
+    BAND_95,
+    choose_decimals,
+    describe_span,
+    explain,
+    list_effects,
+    select_band,
+)
 from compevo_core.forecast.issued import METHOD, PRIOR, PUBLISHED, IssuedForecast
-from compevo_core.report import tomorrow
 from compevo_core.report.charts import (
     ACCENT,
     DARK_COLOURS,
@@ -35,7 +42,23 @@ from compevo_core.report.charts import (
     method_colour,
 )
 from compevo_core.report.tables import format_percent, join_items, method_name, shorten_hash
-from compevo_core.report.tomorrow import ForecastDay
+from compevo_core.report.tomorrow import (
+    MOST_CHARTS,
+    NAMES,
+    SHORT_NAMES,
+    ForecastDay,
+    before_table,
+    day_table,
+    method_table,
+    month_table,
+    name_members,
+    name_span,
+    part_table,
+    pool,
+    score_table,
+    select_recent,
+    weight_table,
+)
 
 # Readers must learn whether the data is real before they see any number.
 BANNERS = {
@@ -63,24 +86,10 @@ def render_forecasts(
         frame |= {"banner": "Data: your own files.", "banner_class": "real", "is_own": True}
     elif own:
         frame["banner"] = f"{frame['banner']} Your own files: {', '.join(own)}."
-    return (
-        template_environment()
-        .get_template(FORECAST_PAGE)
-        .render(
-            days=sorted(days, key=lambda day: day.issued.origin, reverse=True),
-            is_published=is_published,
-            **frame,
-            # What the template shows of a day.
-            explain=explain,
-            tomorrow=tomorrow,
-            chart_series=chart_series,
-            list_legend=list_legend,
-            shorten_hash=shorten_hash,
-            show_moment=_show_moment,
-            view_operator=view_operator,
-            view_recent=view_recent,
-        )
-    )
+    newest_first = sorted(days, key=lambda day: day.issued.origin, reverse=True)
+    shown = [view_day(day) for day in newest_first]
+    template = template_environment().get_template(FORECAST_PAGE)
+    return template.render(days=shown, is_published=is_published, **frame)
 
 
 def render_chart(chart: Chart) -> str:
@@ -116,7 +125,7 @@ def template_environment() -> Environment:
     )
 
 
-_BANDS = ((explain.BAND_95, 0.10, "95 % band"), (explain.BAND_80, 0.20, "80 % band"))
+_BANDS = ((BAND_95, 0.10, "95 % band"), (BAND_80, 0.20, "80 % band"))
 _DOTTED, _DASHED = "2 3", "6 4"
 _LOOKS: Mapping[str, Mapping[str, Any]] = {
     PERSISTENCE: {"colour": GOLD, "dash": _DOTTED},
@@ -126,8 +135,57 @@ _LOOKS: Mapping[str, Mapping[str, Any]] = {
 """Methods in charts of errors, the upper ones last, and how their lines look."""
 
 
+def view_day(day: ForecastDay) -> Mapping[str, Any]:
+    """Return what the page shows of the newest forecast of a data set."""
+    issued = day.issued
+    charted = issued.entities[:MOST_CHARTS]
+    return {
+        "dataset": issued.facts["dataset"],
+        "day": name_span(issued),
+        "is_day": issued.is_day,
+        "is_ahead": datetime.fromisoformat(issued.facts["issued_at"]) <= issued.origin,
+        "known": [
+            ("known until", _show_moment(issued, issued.facts["information_until"])),
+            ("issued", _show_moment(issued, issued.facts["issued_at"])),
+            ("by", str(issued.facts["method"])),
+            ("times in", str(issued.zone.tzname(None))),
+            ("data", describe_span(issued)),
+        ],
+        "table": day_table(issued),
+        "effects": list_effects(issued),
+        "series": [
+            {
+                "entity": entity,
+                "axis": issued.unit,
+                "chart": chart_series(day, entity),
+                "parts": part_table(parts),
+                "members": parts.parts,
+                "zone": issued.zone,
+            }
+            for entity, parts in ((entity, explain(issued, entity)) for entity in charted)
+        ],
+        "n_not_charted": len(issued.entities) - len(charted),
+        "legend": list_legend(day),
+        "before": before_table(day),
+        "recent": view_recent(day.scores),
+        "weights": weight_table(day),
+        "methods": method_table(day),
+        "operator": view_operator(day.by_step, name_members(day.issued)),
+        "record": [
+            *(
+                ("supersedes the issue of", _show_moment(issued, earlier.facts["issued_at"]))
+                for earlier in day.earlier
+            ),
+            ("newest article", _show_moment(issued, issued.facts["newest_candidate"])),
+            ("forecast", shorten_hash(issued.hash)),
+            ("model", shorten_hash(issued.facts["artifact_hash"])),
+            ("commit", shorten_hash(issued.facts["commit"])),
+            ("head of the chain of issues", day.head or "none"),
+        ],
+    }
+
+
 def _show_moment(issued: IssuedForecast, moment: str | None) -> str:
-    """Return an instant of a record, or that there is none, on the market's clock."""
     if moment is None:
         return "none"
     return f"{datetime.fromisoformat(moment).astimezone(issued.zone):%d %b %Y, %H:%M}"
@@ -135,7 +193,7 @@ def _show_moment(issued: IssuedForecast, moment: str | None) -> str:
 
 def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
     """Return how good the last days were, in shares and as a chart; None if none was scored."""
-    recent = tomorrow.select_recent(scores)
+    recent = select_recent(scores)
     if recent.is_empty():
         return None
     ours = recent.filter(method=METHOD)
@@ -151,9 +209,9 @@ def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
     chart = _chart_errors(
         errors,
         f"Mean absolute error by day, mean over series, in {unit}; the table of methods has means.",
-        tomorrow.NAMES,
+        NAMES,
         step=timedelta(days=1),
-        decimals=explain.choose_decimals(ours["mae"].to_list()),
+        decimals=choose_decimals(ours["mae"].to_list()),
         clock="%a %d %b,",
     )
     held = [f"{format_percent(s)} {name}" for name, s in shares.items() if isinstance(s, float)]
@@ -199,15 +257,15 @@ def view_operator(rows: pl.DataFrame, members: Mapping[str, str]) -> Mapping[str
     shown = rows.filter(known_to=known_to)
     return {
         "known_to": known_to,
-        "months": tomorrow.month_table(shown),
-        "methods": tomorrow.score_table(shown, members),
+        "months": month_table(shown),
+        "methods": score_table(shown, members),
         "errors": _chart_clock(shown),
     }
 
 
 def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
     """Return the error by time of the day; None if steps are days."""
-    by_time = tomorrow.pool(rows.filter(pl.col("at").str.contains(":")), "at")
+    by_time = pool(rows.filter(pl.col("at").str.contains(":")), "at")
     if by_time.is_empty():
         return None
     # A time of any day: charts name no date.
@@ -216,9 +274,9 @@ def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
     chart = _chart_errors(
         errors,
         f"Mean absolute error in {unit} by time of the day, over all months and series.",
-        tomorrow.SHORT_NAMES,
+        SHORT_NAMES,
         step=starts[1] - starts[0],
-        decimals=explain.choose_decimals(by_time["mae"].to_list()),
+        decimals=choose_decimals(by_time["mae"].to_list()),
         clock="%H:%M",
         is_clock=True,
     )
@@ -236,9 +294,7 @@ def chart_series(day: ForecastDay, entity: str) -> Chart:
         _list_lines(day, entity),
         label,
         step=issued.step,
-        decimals=explain.choose_decimals(
-            [float(np.abs(issued.select_points(entity)[METHOD]).max())]
-        ),
+        decimals=choose_decimals([float(np.abs(issued.select_points(entity)[METHOD]).max())]),
         clock="%a %H:%M" if issued.step < timedelta(days=1) else "%d %b",
         border=issued.origin.replace(tzinfo=None),
     )
@@ -255,13 +311,13 @@ def _list_lines(day: ForecastDay, entity: str) -> list[TimeLine]:
 
     lines = []
     for band, opacity, name in _BANDS:
-        bounds = explain.select_band(issued, entity, band)
+        bounds = select_band(issued, entity, band)
         if bounds is not None:
             low, high = bounds
             style = {"low": low.tolist(), "colour": ACCENT, "opacity": opacity, "row": 1}
             lines.append(line(name, issued.starts, high, **style))
     thin = {"width": 0.9, "row": 2}
-    members = {PRIOR: "without agents"} if issued.is_joint else tomorrow.name_members(issued)
+    members = {PRIOR: "without agents"} if issued.is_joint else name_members(issued)
     lines += [
         line(name, issued.starts, points[method], colour=agent_colour(i), **thin)
         for i, (method, name) in reversed([*enumerate(members.items())])
@@ -283,6 +339,6 @@ def _list_lines(day: ForecastDay, entity: str) -> list[TimeLine]:
 
 def list_legend(day: ForecastDay) -> list[TimeLine]:
     """Return a line for each name that any chart of a data set has, the forecast first."""
-    charted = day.issued.entities[: tomorrow.MOST_CHARTS]
+    charted = day.issued.entities[:MOST_CHARTS]
     lines = [line for entity in charted for line in reversed(_list_lines(day, entity))]
     return list({line.name: line for line in reversed(lines)}.values())[::-1]
