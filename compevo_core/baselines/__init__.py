@@ -11,15 +11,36 @@ from pathlib import Path
 from typing import Any, cast
 
 from compevo_core.baselines import gbm, naive, ridge, smoothing
-from compevo_core.baselines.base import BASELINE_FILE, read_baseline_file
-from compevo_core.baselines.base import Baseline as Baseline
-from compevo_core.baselines.base import FitBaseline as FitBaseline
-from compevo_core.baselines.base import ViewForecaster as ViewForecaster
+from compevo_core.baselines.base import (
+    BASELINE_FILE,
+    Baseline,
+    FitBaseline,
+    ViewForecaster,
+    read_baseline_file,
+)
 from compevo_core.baselines.news_ridge import SUFFIX, NewsRidge, reads_news
 from compevo_core.baselines.zero_shot import ZeroShot, is_zero_shot, make_folder_name
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, import_package
+
+__all__ = [
+    "BASELINES",
+    "PRIORS",
+    "Baseline",
+    "FitBaseline",
+    "SharedFits",
+    "ViewForecaster",
+    "add_news",
+    "find_cost",
+    "fit_baseline",
+    "has_method",
+    "is_applicable",
+    "list_news_readers",
+    "load_baseline",
+    "register",
+    "register_estimator",
+]
 
 PRIORS: dict[str, type[Baseline]] = {}
 """Every baseline that can be fitted by name, the simplest first: on a tie it is chosen."""

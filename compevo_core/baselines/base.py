@@ -149,7 +149,9 @@ def count_answers(forecaster: ViewForecaster) -> tuple[int, int]:
 
     Both are 0 for a method whose model does not answer in text.
     """
-    counts: tuple[int, int] = getattr(forecaster, "count_answers", lambda: (0, 0))()
+    if not hasattr(forecaster, "count_answers"):
+        return 0, 0
+    counts: tuple[int, int] = forecaster.count_answers()
     return counts
 
 

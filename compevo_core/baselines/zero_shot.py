@@ -174,14 +174,14 @@ def find_at_hand() -> str:
 
     They are in the local cache, or came with a package. Nothing is fetched.
     """
-    from huggingface_hub import try_to_load_from_cache
-
     for model, library in _AT_HAND.items():
-        # What the cache holds of a model that is whole.
-        files = ("config.json", "model.safetensors")
-        found = [try_to_load_from_cache(model, name) for name in files]
-        if find_spec(library) and all(isinstance(path, str) for path in found):
-            return model
+        if find_spec(library):
+            from huggingface_hub import try_to_load_from_cache
+
+            # What the cache holds of a model that is whole.
+            files = ("config.json", "model.safetensors")
+            if all(isinstance(try_to_load_from_cache(model, name), str) for name in files):
+                return model
     return FRACAST if find_spec(FRACAST) else ""
 
 

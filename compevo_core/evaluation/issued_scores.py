@@ -83,7 +83,15 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     **dict.fromkeys(("truth_hash", "forecast_hash", "artifact_hash"), pl.String()),
     **dict.fromkeys(("information_until", "issued_at", "scored_at"), UTC_US),
 }
-SCORES = list(SCORED_SCHEMA)[7:14]
+SCORES = (
+    "n_points",
+    "mae",
+    "rmse",
+    "pinball_10_50_90",
+    "coverage_80",
+    "mean_inside_80",
+    "peak_inside_80",
+)
 
 BEST_MEMBER = "best member"
 """The member with the smallest error on the days of the row itself, known only in hindsight."""

@@ -378,17 +378,19 @@ def rank_methods(
     views = [view for view, counts in zip(windows.views(), counts_N, strict=True) if counts]
     shares = {name: (errors_N / scale_N)[counts_N] for name, errors_N in errors.items()}
     ranked = sorted(errors, key=lambda name: (float(shares[name].mean()), _place(name)))
-    return tuple(
-        MethodScore(
-            name=name,
-            mae=float(errors[name].mean()),
-            error=float(shares[name].mean()),
-            excess=excess,
-            standard_error=standard_error,
+    scores = []
+    for name in ranked:
+        excess, standard_error = compare_means(shares[name], shares[ranked[0]], views)
+        scores.append(
+            MethodScore(
+                name=name,
+                mae=float(errors[name].mean()),
+                error=float(shares[name].mean()),
+                excess=excess,
+                standard_error=standard_error,
+            )
         )
-        for name in ranked
-        for excess, standard_error in [compare_means(shares[name], shares[ranked[0]], views)]
-    )
+    return tuple(scores)
 
 
 def choose_best(scores: Sequence[MethodScore]) -> str:

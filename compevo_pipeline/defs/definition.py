@@ -260,8 +260,8 @@ def define_by_dataset(
 def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> Exception:
     """Return ``RetryRequested`` while another try may help, otherwise a final ``Failure``.
 
-    ``attempt`` counts the retries so far; ``retry`` is false for files on disk: they stay as is, but
-    a store that another run holds becomes free.
+    ``attempt`` counts the retries so far; ``retry`` is false for files on disk, which stay as they
+    are. A store that another run holds is tried again anyway: it becomes free.
     """
     policy = get_policy(error)
     if (retry or isinstance(error, StoreBusy)) and attempt < policy.retries:
