@@ -132,11 +132,9 @@ def fit_responses(
     for name in names if first else ():
         response = _fit(name, [views[i] for i in first], left_NH[first])
         left_last_NH = left_NH[last] - response.apply([views[i] for i in last])
-        if not np.nanmean(np.abs(left_last_NH)) < np.nanmean(np.abs(left_NH[last])):
-            continue
-        response = _fit(name, views, left_NH)
-        left_NH = left_NH - response.apply(views)
-        responses.append(response)
+        if np.nanmean(np.abs(left_last_NH)) < np.nanmean(np.abs(left_NH[last])):
+            responses.append(_fit(name, views, left_NH))
+            left_NH = left_NH - responses[-1].apply(views)
     return tuple(responses)
 
 

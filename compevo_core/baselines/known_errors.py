@@ -176,11 +176,9 @@ def follow_levels(
     followed_NPH = np.empty_like(forecast_NPH)
 
     for ended, today in replay_days([window.view for window in windows]):
-        if ended:
-            levels.observe([windows[i] for i in ended], forecast_NPH[ended])
-        if today:
-            views = [windows[i].view for i in today]
-            followed_NPH[today] = levels.apply(views, forecast_NPH[today])
+        levels.observe([windows[i] for i in ended], forecast_NPH[ended])
+        views = [windows[i].view for i in today]
+        followed_NPH[today] = levels.apply(views, forecast_NPH[today])
     return followed_NPH
 
 

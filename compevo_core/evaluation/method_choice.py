@@ -289,16 +289,14 @@ def _list_candidates(
 
     origins = sorted({view.origin_utc for view in train.views()})
     apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
-    candidates: list[str] = []
-    left_out: dict[str, str] = {}
-    for name in names:
-        # The nearest days that it would be fitted on may be too few to be worth it.
-        nearest = _limit_days(name, train)
-        if nearest and nearest * apart < timedelta(days=_FEWEST_TREE_DAYS):
-            left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
-        else:
-            candidates.append(name)
-    return candidates, left_out
+    # The nearest days that a method would be fitted on may be too few to be worth it.
+    nearest = {name: _limit_days(name, train) for name in names}
+    left_out = {
+        name: f"is slow on {len(train):,} windows; name it to use it"
+        for name, days in nearest.items()
+        if days and days * apart < timedelta(days=_FEWEST_TREE_DAYS)
+    }
+    return [name for name in names if name not in left_out], left_out
 
 
 def describe_static(config: RunConfig, train: WindowSet) -> str:
