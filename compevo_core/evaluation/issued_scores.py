@@ -540,12 +540,7 @@ def _list_steps(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries
     return (
         steps.join(pl.concat(truths), on=["entity", "start_utc"], how="left")
         .filter(pl.col("truth").is_finite())
-        .select(
-            "entity",
-            "method",
-            "unit",
-            "value",
-            "truth",
+        .with_columns(
             pl.when(is_band).then(pl.col("low", "high")),
             month=local.strftime("%Y-%m"),
             at=local.strftime("%H:%M" if issued.step < timedelta(days=1) else "%d"),
