@@ -327,12 +327,10 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
     issued = pairs.filter(pl.col("reference") == METHOD)
     last_days = issued.group_by(_TIMING).agg(last_day=pl.col("day").max())
     both = pl.concat([pairs, pairs.with_columns(entity=pl.lit(POOLED))])
-    age = pl.col("last_day") - pl.col("day")
-    recent = pl.concat(
+    recent = (
         both.join(last_days, on=_TIMING)
-        .filter(age < timedelta(days=days))
-        .with_columns(span_days=pl.lit(days, pl.Int64))
-        for days in (7, 28, 365)
+        .join(pl.DataFrame({"span_days": [7, 28, 365]}), how="cross")
+        .filter(pl.col("last_day") - pl.col("day") < pl.duration(days="span_days"))
     )
 
     # By points: a day with half of its values counts half.
