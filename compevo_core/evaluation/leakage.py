@@ -128,8 +128,9 @@ def _find_late(
         available = available_at.get(row)
         # At the very moment is too late, and so is what is unknown.
         if available is None or available >= view.known_before:
-            known = ", ".join(map(str, row))
-            detail = f"{name} ({known}) was not known before {view.known_before}"
+            *key, value = row
+            what = f"{name} = {value} of {key[-1]}" if key else name
+            detail = f"{what} was not known before {view.known_before}"
             violations.setdefault((view.window_id, name), Violation(kind, view.window_id, detail))
     return list(violations.values())
 
