@@ -72,10 +72,13 @@ def list_location(defs: dg.Definitions) -> Iterator[str]:
         asset = graph.get(key)
         deps = ", ".join(sorted(parent.to_user_string() for parent in asset.parent_keys))
         partitions = type(asset.partitions_def).__name__ if asset.partitions_def else "none"
+        pools = "".join(f", pool {pool}" for pool in sorted(asset.pools))
         name = key.to_user_string()
-        yield f"asset {name} in group {asset.group_name}, partitions {partitions}, from [{deps}]"
+        place = f"group {asset.group_name}{pools}, partitions {partitions}"
+        yield f"asset {name} in {place}, from [{deps}]"
     for check in graph.asset_check_keys:
-        yield f"check {check.name} of {check.asset_key.to_user_string()}"
+        kind = "blocking check" if graph.get_check_spec(check).blocking else "check"
+        yield f"{kind} {check.name} of {check.asset_key.to_user_string()}"
 
     configs = set()
     for job in repository.get_all_jobs():

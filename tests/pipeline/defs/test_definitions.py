@@ -112,36 +112,6 @@ def test_inference_follows_new_windows(both):
     assert request("windows/electricity", version="2") == 1
 
 
-def test_writers_and_gpu_users_share_pools(graph):
-    pools = {key.to_user_string(): graph.get(key).pools for key in graph.get_all_asset_keys()}
-
-    assert {name for name, pool in pools.items() if pool == {"duckdb"}} == {"news/articles"}
-    # Two refreshes at once would both embed what is new.
-    assert pools["news/embeddings"] == {"embeddings"}
-    users = ("models/compevo", "evaluation/test", "research/lud", "research/ablation")
-    # Traffic has windows of hours that start within a day.
-    forecast = ("", "/electricity", "/exchange", "/bitcoin")
-    assert {name for name, pool in pools.items() if pool == {"gpu"}} == {
-        *(f"{name}/{d}" for name in (*users, "research/benchmark") for d in DATASETS),
-        *(f"forecast/next_day{dataset}" for dataset in forecast),
-        *("research/inference_2026", "research/control", "research/text"),
-    }
-
-
-def test_checks_of_leaks_and_damage_block(graph):
-    keys = [key for key in graph.asset_check_keys if graph.get_check_spec(key).blocking]
-    blocking = {(key.asset_key.to_user_string(), key.name) for key in keys}
-    checked = {name for key, name in blocking if key == "research/inference_2026"}
-
-    assert {"artifact_unchanged", "available_before_origin"} <= checked
-    assert {"nothing_of_2026_in_training", "every_window_scored"} <= checked
-    for dataset in DATASETS:
-        assert ("windows/" + dataset, "splits_disjoint") in blocking
-        names = ("schema", "grid", "units", "duplicates", "ranges")
-        assert {("series/" + dataset, name) for name in names} < blocking
-        assert ("series/" + dataset, "gaps") not in blocking
-
-
 def test_every_job_shows_that_its_runs_live(defs, research):
     for job in [*defs.resolve_all_job_defs(), *research.resolve_all_job_defs()]:
         # A run that does not would count as started for days when its machine dies: the resource
