@@ -175,8 +175,9 @@ def list_research() -> Iterator[str]:
     for dataset, feeds in default_feeds().items():
         for feed in feeds:
             modes = sorted({*feed.modes} | ({"live"} if feed.fetch_live else set()))
-            frames = sorted(map(str, feed.parsers))
-            yield f"feed {feed.name} of {dataset}: modes {show(modes)}, frames {show(frames)}"
+            facts = {"modes": modes, "frames": sorted(map(str, feed.parsers))}
+            facts |= {"optional": feed.is_optional, "whole": feed.is_whole}
+            yield f"feed {feed.name} of {dataset}: {show(facts)}"
 
 
 def list_result_files() -> Iterator[str]:
