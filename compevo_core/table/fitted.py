@@ -127,12 +127,11 @@ class Fitted(Known):
     @property
     def origins(self) -> dict[datetime, list[str]]:
         """The series that are forecast from each instant: the newest for which they are known."""
-        ends, apart = self.ends, find_distance(self.spec)
-        first = min(ends.values())
+        first, apart = self.end, find_distance(self.spec)
         if self.spec.totals:  # what adds up is forecast at once
-            return {first: list(ends)}
+            return {first: list(self.ends)}
         origins: dict[datetime, list[str]] = {}
-        for name, end in ends.items():
+        for name, end in self.ends.items():
             later = count_steps(first, end, apart)
             origins.setdefault(shift(first, later, apart), []).append(name)
         return origins

@@ -51,7 +51,8 @@ from compevo_core.evaluation.method_choice import (
 )
 from compevo_core.evaluation.news_audit import NewsAudit, audit_news
 from compevo_core.forecast.explain import BAND_80, describe_outside
-from compevo_core.forecast.prediction import centre_sparse, reconcile_origins
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.forecast.prediction import Prediction, centre_sparse, reconcile_origins
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import (
@@ -84,16 +85,13 @@ from compevo_core.table.frames import (
     to_polars,
 )
 from compevo_core.table.stamps import Clock
+from compevo_core.training.ensemble import Ensemble
 from compevo_core.training.prior import MIXTURE
 from compevo_core.training.trainer import fit_ensemble, train
 from compevo_core.training.training_data import join_for_refit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from compevo_core.forecast.forecaster import CompEvoForecaster
-    from compevo_core.forecast.prediction import Prediction
-    from compevo_core.training.ensemble import Ensemble
 
 _BANDS = ((0.1, 0.9, 0.3), (0.025, 0.975, 0.15))  # quantiles and opacity of a plot's bands
 
@@ -582,7 +580,7 @@ class Forecaster:
 
     def _test(
         self, known: Known, origins: set[datetime], on_step: OnStep
-    ) -> "tuple[WindowSet, Prediction]":
+    ) -> tuple[WindowSet, Prediction]:
         """Fit on what is before the first origin; return the windows from all, and forecasts."""
         cutoff = min(origins)
         before = dataclasses.replace(known, rows=known.rows.filter(pl.col(START) < cutoff))
@@ -661,7 +659,7 @@ class Forecaster:
 
     def _forecast(
         self, fit: Fitted, steps: int
-    ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
+    ) -> tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]:
         frames = fit.list_frames(fit.spec)
         series, learnt = frames["series"], fit.scaler.mean
         # Without newer rows there is none, and to look for it takes as long as the views.
@@ -695,8 +693,8 @@ class Forecaster:
         return population, tuple(views), self._reconcile(prediction, views, population)
 
     def _reconcile(
-        self, prediction: "Prediction", views: Sequence[WindowView], population: "CompEvoForecaster"
-    ) -> "Prediction":
+        self, prediction: Prediction, views: Sequence[WindowView], population: CompEvoForecaster
+    ) -> Prediction:
         totals, past = self.totals or {}, population.past_errors
         moved = reconcile_origins(prediction, views, totals, past, self.reconciliation)
         return centre_sparse(moved, views, totals)
@@ -770,7 +768,7 @@ def _select(series: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
 
 
 def _tabulate(
-    prediction: "Prediction", steps: int, level: Sequence[float] | float | None, method: str
+    prediction: Prediction, steps: int, level: Sequence[float] | float | None, method: str
 ) -> dict[str, pl.Series]:
     """Return the columns of a forecast, window by window; null where there is no quantile.
 

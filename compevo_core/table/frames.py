@@ -96,9 +96,7 @@ class TableForm:
 
         Steps at which the table never has a value, such as weekends, are left out.
         """
-        head: dict[str, Any] = {}
-        if self.series:
-            head[self.series] = list(map(_LABELS[self.label], names))
+        head = {self.series: list(map(_LABELS[self.label], names))} if self.series else {}
         frame = pl.DataFrame({**head, self.time: self.clock.read(starts, self.time), **columns})
         frame = frame.filter(self.is_open(starts))
         if self.kind == "polars":  # which joins no stamps of another unit

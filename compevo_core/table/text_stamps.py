@@ -505,8 +505,7 @@ def find_summer_offset(zone: str) -> timedelta:
 
 def _list_offsets(zone: str) -> list[timedelta]:
     clock = read_zone(zone)
-    offsets = [moment.replace(tzinfo=clock).utcoffset() for moment in _MONTHS]
-    return [offset for offset in offsets if offset is not None]
+    return [moment.replace(tzinfo=clock).utcoffset() or timedelta(0) for moment in _MONTHS]
 
 
 def name_standard_offset(zone: str) -> str:
