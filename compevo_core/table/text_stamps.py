@@ -259,13 +259,11 @@ def spell(column: TextColumn) -> pl.Expr:
         if has_names or r"\p{L}" not in found:
             text = text.str.replace(found, usual)
     text = text.str.replace_many(_OFFSETS)
-    return (
-        pl.when(column.text.str.contains(_SINCE_1970))
-        .then(_count_from_1970(since_1970).dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
-        .when(column.text.str.contains(_SINCE_1900))
-        .then(_count_from_1970(since_1900).dt.strftime("%Y-%m-%dT%H:%M:%S"))
-        .otherwise(text)
-    )
+    is_1970, is_1900 = (column.text.str.contains(form) for form in (_SINCE_1970, _SINCE_1900))
+    milliseconds = pl.when(is_1970).then(since_1970).when(is_1900).then(since_1900)
+    counted = pl.from_epoch(milliseconds.cast(pl.Int64, strict=False), "ms")
+    stamp = counted.dt.strftime("%Y-%m-%dT%H:%M:%S")
+    return pl.when(is_1970).then(stamp + "Z").when(is_1900).then(stamp).otherwise(text)
 
 
 def _drop_end(text: pl.Expr) -> pl.Expr:
@@ -299,10 +297,6 @@ def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
         read, on=column.name, how="left", nulls_equal=True, maintain_order="left"
     )
     return replace(column, table=table)
-
-
-def _count_from_1970(milliseconds: pl.Expr) -> pl.Expr:
-    return pl.from_epoch(milliseconds.cast(pl.Int64, strict=False), "ms")
 
 
 def parse_stamp(text: pl.Expr, formats: Sequence[str], first_year: int) -> pl.Expr:
