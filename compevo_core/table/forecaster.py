@@ -14,7 +14,7 @@ import html
 import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from numbers import Integral, Real
 from pathlib import Path
@@ -84,7 +84,7 @@ from compevo_core.table.frames import (
     select_later,
     to_polars,
 )
-from compevo_core.table.stamps import Clock
+from compevo_core.table.stamps import Clock, DateOffset
 from compevo_core.training.ensemble import Ensemble
 from compevo_core.training.prior import MIXTURE
 from compevo_core.training.trainer import fit_ensemble, train
@@ -138,7 +138,7 @@ class Forecaster:
     method: Any = AUTO
     horizon: int | None = None
     lookback: int | None = None
-    freq: Any = None
+    freq: str | timedelta | DateOffset | None = None
     _: dataclasses.KW_ONLY
     series: str = "unique_id"
     time: str = "ds"

@@ -44,7 +44,7 @@ from compevo_core.data.steps import (
 from compevo_core.errors import DataError, import_package
 from compevo_core.table.cells import MOST, guess_decimal, is_numeric, number_rows, read_names
 from compevo_core.table.cells import read_numbers as read_cells
-from compevo_core.table.stamps import Clock, read_stamps
+from compevo_core.table.stamps import Clock, DateOffset, read_stamps
 from compevo_core.table.text_stamps import list_zones
 
 SERIES, START, VALUE = "series", "start_utc", "value"
@@ -121,7 +121,7 @@ class TableForm:
 def read_table(
     table: Frame,
     columns: Any,  # noqa: ANN401 - their names, by attribute, as TableForm or Forecaster has them
-    clock: Any = None,  # noqa: ANN401 - of an earlier table, or a step as freq has it
+    clock: Clock | str | timedelta | DateOffset | None = None,
 ) -> tuple[pl.DataFrame, TableForm]:
     """Return the rows of a table in the columns ``series, start_utc, value``, and its form.
 

@@ -10,7 +10,7 @@ is counted on the zone's own clock, read as if it were UTC, and forecasts get th
 import dataclasses
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Protocol, Self, cast
 
 import numpy as np
 import polars as pl
@@ -46,6 +46,14 @@ _NAMES_OF_STEPS = {
 _ALIASES = {name: step for step, names in _NAMES_OF_STEPS.items() for name in names}
 
 
+class DateOffset(Protocol):
+    """A step as pandas has it."""
+
+    @property
+    def freqstr(self) -> str:
+        """Its name, such as ``D``."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Clock:
     """How the stamps of a table follow a grid of equal steps, days of a zone, or months."""
@@ -60,7 +68,7 @@ class Clock:
     def find(
         cls,
         stamps: pl.DataFrame,
-        freq: Any,  # noqa: ANN401 - a text, a timedelta, or an offset of pandas
+        freq: str | timedelta | DateOffset | None,
         *,
         zone: str,
         is_date: bool,
@@ -228,7 +236,7 @@ def settle(stamps: pl.Series, step: timedelta, *, are_ends: bool = False) -> pl.
     return nearest if isinstance(furthest, timedelta) and furthest <= room else stamps
 
 
-def _find_step(stamps: pl.DataFrame, freq: Any) -> timedelta:  # noqa: ANN401 - as above
+def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) -> timedelta:
     """Return the length of a step: as named, or the usual distance between stamps."""
     try:
         named = None if freq is None else read_step(_name_as_ours(freq))
@@ -276,10 +284,10 @@ def _say(distance: timedelta) -> str:
     return str(distance) if distance % _MINUTE else name_step(distance)
 
 
-def _name_as_ours(freq: Any) -> str:  # noqa: ANN401 - as above
+def _name_as_ours(freq: str | timedelta | DateOffset) -> str:
     """Return pandas' and Nixtla's names of steps (h, D, 15min, MS) as ``1h``, ``1d``, ``15min``."""
     if isinstance(freq, np.timedelta64):
-        freq = freq.astype("timedelta64[us]").item()
+        freq = cast(timedelta, freq.astype("timedelta64[us]").item())
     if isinstance(freq, timedelta) and not freq % _MINUTE:
         return name_step(freq)
     name = str(getattr(freq, "freqstr", freq))
