@@ -137,13 +137,9 @@ def _market_time(clock: Clock) -> datetime:
 def _find_failed_checks(entries: Iterable[dg.EventLogEntry]) -> Iterator[Alert]:
     """Report the checks among some events that failed as errors, or as warnings worth an alert."""
     for entry in entries:
-        event = entry.dagster_event
-        data = event.event_specific_data if event is not None else None
-        # Dagster types what an event brings as a union of all.
-        if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
-            continue
+        data = entry.get_dagster_event().asset_check_evaluation_data
         is_error = data.severity is dg.AssetCheckSeverity.ERROR
-        if is_error or data.check_name in TOLD_WARNINGS:
+        if not data.passed and (is_error or data.check_name in TOLD_WARNINGS):
             block = f" for {data.partition}" if data.partition else ""
             name = f"{data.check_name} of {data.asset_key.to_user_string()}{block}"
             why = data.description or "see its page"
