@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 
 from benchmarks.groups import make_table
-from benchmarks.rows import REPO, RESULTS, Row, describe_surroundings, print_row, write_rows
+from benchmarks.rows import REPO, RESULTS, Row, describe_surroundings, write_each
 
 _SERIES, _METHOD, _NAME = 100, "calendar-ridge", "many"
 _SELECTED = ("series", "windows", "models/compevo", "forecast/next_day")
@@ -74,11 +74,8 @@ def measure(blocks: int, runs: int) -> Row:
 
 def main(blocks: str = "1,10,100", runs: int = 10) -> None:
     """Measure families of so many blocks, with at most so many runs each; write the rows."""
-    rows = []
-    for count in map(int, blocks.split(",")):
-        rows.append(measure(count, runs))
-        print_row(rows[-1])
-    write_rows(rows, RESULTS / "blocks.csv")
+    counts = map(int, blocks.split(","))
+    write_each((measure(count, runs) for count in counts), RESULTS / "blocks.csv")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Measure one case in a process of its own: ``python -m benchmarks.cases '{"name": "round"}'``.
 
 What belongs here: timing the cases, and checking that both ways computed the same. What does not:
-the table of results (``engine``), other ways of doing a round (``peft``) and of sampling
-(``dense_sampling``).
+the table of results (``engine``), another way of doing a round (``peft``).
 
 A case prints one JSON object per row. Peak memory is the high-water mark of the process when our
 part is done and the reference has not begun; with two types (:func:`list_types`) it covers the
@@ -11,7 +10,8 @@ time. A reference has the types of ours: to ``mixed`` it loads its backbone in b
 
 Tokens are those that pass through the backbone's first layer, read or written.
 
-Shapes: A agents, G samples of an agent, B windows, H horizon.
+Shapes: A agents, G samples of an agent, B windows, H horizon; M rows of an agent that are sampled,
+D hidden, T tokens, V vocabulary.
 """
 
 import dataclasses
@@ -31,7 +31,6 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from benchmarks.clock import forget_peak, name_gpu, read_peak, time_call, time_repeats
-from benchmarks.dense_sampling import sample_every_token
 from benchmarks.rows import Row, print_row
 from benchmarks.world import REGIONS, Case, Replay, World
 from compevo_core.agents.decoders import LOGIC, ForecastExample
@@ -40,11 +39,12 @@ from compevo_core.agents.observation import fit_logic_prompt
 from compevo_core.agents.prompts import list_stop_tokens
 from compevo_core.agents.selection import aggregate_forecasts
 from compevo_core.agents.strategy import StrategyExecutor
-from compevo_core.lm.grammar import SlotGrammar, sample_under_grammar
-from compevo_core.lora import PromptGroup, SamplingSettings
+from compevo_core.lm.grammar import SlotGrammar, TokenGrammar, sample_under_grammar
+from compevo_core.lora import Population, PromptGroup, SamplingSettings
 from compevo_core.lora import backbone as frozen
-from compevo_core.lora.attention import PrefillCache
+from compevo_core.lora.attention import AttentionBackend, PrefillCache
 from compevo_core.lora.backbone import WIDENS_BFLOAT16, Backbone, linear_without_grad
+from compevo_core.lora.sampling import sample_tokens
 from compevo_core.training.schedule import RunGenerators
 from tests.support.rounds import start_state
 
@@ -189,7 +189,7 @@ def measure_inference(case: Case) -> list[Row]:
         # Averaging costs little compared with the forecasts; equal weights make both comparable.
         world = reference.world
         ours, products, our_forecasts = zip(*timed, strict=True)
-        for case, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
+        for name, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
             reference.forecasts.is_mixed = way == PEFT_MIXED
             theirs, _, their_forecasts = zip(
                 *_time_days(world, partial(forecast, world, reference.executor)), strict=True
@@ -199,7 +199,7 @@ def measure_inference(case: Case) -> list[Row]:
                 for ours_BH, theirs_BH in zip(our_forecasts, their_forecasts, strict=True)
             )
             described = columns | {"reference": way, "parity": {"forecast": gap}}
-            rows.append(build_row(case, world, ours, theirs, products, **described))
+            rows.append(build_row(name, world, ours, theirs, products, **described))
     return rows
 
 
@@ -469,6 +469,45 @@ def measure_sampling(case: Case) -> list[Row]:
         "tokens": round(statistics.median(tokens[1:])),
     }
     return [build_row("sampling", world, ours[1:], reference[1:], **columns)]
+
+
+def sample_every_token(
+    population: Population, cache: PrefillCache, grammar: TokenGrammar, settings: SamplingSettings
+) -> tuple[Tensor, Tensor]:
+    """Sample with a forward pass and all logits for every token; return ids and mask (A, M, T)."""
+    return sample_tokens(_Masked(population, grammar, settings), cache, settings)
+
+
+class _Masked:
+    """A population that gives tokens which the grammar forbids no probability."""
+
+    def __init__(
+        self, population: Population, grammar: TokenGrammar, settings: SamplingSettings
+    ) -> None:
+        self._population = population
+        self._grammar = grammar
+        self._stop_tokens = settings.stop_tokens
+        self._written: dict[tuple[int, int], list[int]] = {}
+
+    def logits(self, states: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """Return logits (A, M, V) of states (A, M, D)."""
+        logits_AMV = self._population.logits(states, tokens)
+        is_allowed_AMV = torch.zeros_like(logits_AMV, dtype=torch.bool)
+        for agent, row in torch.cartesian_prod(*map(torch.arange, states.shape[:2])).tolist():
+            ids = self._written.setdefault((agent, row), [])
+            has_ended = any(token in self._stop_tokens for token in ids)
+            allowed = slice(None) if has_ended else list(self._grammar.allowed(tuple(ids)))
+            is_allowed_AMV[agent, row, allowed] = True
+        return logits_AMV.masked_fill(~is_allowed_AMV, -torch.inf)
+
+    def read_tokens(
+        self, ids_AL: Tensor, positions_AL: Tensor, attention: AttentionBackend
+    ) -> Tensor:
+        """Read the next token of every row."""
+        for agent, tokens in enumerate(ids_AL.tolist()):
+            for row, token in enumerate(tokens):
+                self._written[agent, row].append(token)
+        return self._population.read_tokens(ids_AL, positions_AL, attention)
 
 
 @torch.no_grad()

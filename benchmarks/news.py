@@ -13,15 +13,16 @@ out of hundreds. In the world ``opposite`` heat raises the value on as many othe
 ``shuffled`` the effect is there and headlines are another day's.
 """
 
-import argparse
 import math
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Annotated
 
 import numpy as np
 import polars as pl
+import typer
 
-from benchmarks.rows import RESULTS, Row, describe_surroundings, print_row, write_rows
+from benchmarks.rows import RESULTS, Row, describe_surroundings, write_each
 from compevo_core import Forecaster
 from compevo_core.data.build import build_windows
 from compevo_core.data.news_pool import NewsPool
@@ -110,19 +111,16 @@ def compare_readers(seeds: int) -> Iterator[Row]:
             yield case | errors | describe_surroundings(())
 
 
-def main() -> None:
+def main(
+    agents: Annotated[bool, typer.Option("--agents", help="Compare agents with a ridge.")] = False,
+    seeds: Annotated[int, typer.Option(help="100 of audits, 5 of agents unless given.")] = 0,
+) -> None:
     """Measure, and write each row as it comes."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--agents", action="store_true", help="compare agents with a ridge")
-    parser.add_argument("--seeds", type=int, help="100 of audits, 5 of agents unless given")
-    args = parser.parse_args()
-    made = compare_readers(args.seeds or 5) if args.agents else measure(args.seeds or 100)
-    rows: list[Row] = []
-    for row in made:
-        print_row(row)
-        rows.append(row)
-        write_rows(rows, READING if args.agents else ROWS)
+    if agents:
+        write_each(compare_readers(seeds or 5), READING)
+    else:
+        write_each(measure(seeds or 100), ROWS)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -48,6 +48,7 @@ from compevo_core.config.sections import BackboneConfig
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lora.backbone import LORA_TARGETS, Backbone
 from compevo_core.lora.batch import PromptGroup
+from compevo_core.lora.population import Population
 from compevo_core.training.forecast_step import stack_truths
 from compevo_core.training.update import group_parameters
 
@@ -63,7 +64,7 @@ class PaddedPrompts:
 class PeftForecasts:
     """The forecast adapters of all agents on a backbone of their own.
 
-    It has the methods of the core's ``Population`` that the head decoder calls.
+    It has the methods of the core's ``Population`` that the head decoder calls, and its embeddings.
 
     Attributes:
         model: the PEFT model, cut to ``forecast.layers``.
@@ -71,11 +72,13 @@ class PeftForecasts:
             (PEFT's mixed batch), and not one agent after the other.
     """
 
+    soft_token_id, embed = Population.soft_token_id, Population.embed
+
     def __init__(self, config: RunConfig) -> None:
         self.backbone = load_reference(config.backbone)
         self.local = range(config.population.agents)
         self.is_mixed = False
-        self._vocabulary_size = len(self.backbone.model.get_input_embeddings().weight)
+        self.vocabulary_size = len(self.backbone.model.get_input_embeddings().weight)
         self._in_use = self.local
 
         decoder = self.backbone.decoder
@@ -114,23 +117,6 @@ class PeftForecasts:
         device = self.backbone.device
         mask_ARP = mask_NP.unflatten(0, (len(groups), -1)).to(device)
         return PaddedPrompts(ids_NP.reshape(len(groups), -1).to(device), mask_ARP)
-
-    def soft_token_id(self, row: int) -> int:
-        """Return the id that represents a row of the table of soft tokens."""
-        return self._vocabulary_size + row
-
-    def embed(self, ids: Tensor, soft_ASD: Tensor | None = None) -> Tensor:
-        """Embed tokens, ids (..., T) to (..., T, D), soft ones from each agent's table."""
-        embedding: Any = self.backbone.model.get_input_embeddings()
-        rows_AL = ids - self._vocabulary_size
-        words_ALD: Tensor = embedding(ids.clamp(max=self._vocabulary_size - 1)).float()
-        if soft_ASD is None:
-            return words_ALD
-
-        soft_ALD = torch.stack(
-            [soft_SD[row] for soft_SD, row in zip(soft_ASD, rows_AL.clamp(min=0), strict=True)]
-        )
-        return torch.where((rows_AL >= 0)[..., None], soft_ALD, words_ALD)
 
     def read_out(
         self, packed: PaddedPrompts, embeds_ALD: Tensor, *, count: int = 1, layers: int = 0

@@ -11,7 +11,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,15 @@ def measure_in_process(module: str, *arguments: str, environment: Mapping[str, s
     for row in rows:
         print_row(row)
     return rows
+
+
+def write_each(rows: Iterable[Row], path: Path) -> None:
+    """Print each row as it comes, and write the table so far."""
+    written: list[Row] = []
+    for row in rows:
+        print_row(row)
+        written.append(row)
+        write_rows(written, path)
 
 
 def print_row(row: Row) -> None:

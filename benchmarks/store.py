@@ -34,6 +34,7 @@ from benchmarks.rows import (
     print_row,
     write_rows,
 )
+from compevo_core.data.news import derive_article_id
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.runtime.usage import peak_memory_gigabytes
 from compevo_pipeline.config.settings import child_environment
@@ -88,7 +89,7 @@ def append(batch: int, folder: Path, rows: int) -> Blocks:
 
 def pool(folder: Path, rows: int) -> Blocks:
     """Gather the articles and embeddings that the windows of a run name."""
-    ids = [make_id(row) for row in _choose(rows, NAMED_BY_A_RUN)]
+    ids = [derive_article_id(make_address(row)) for row in _choose(rows, NAMED_BY_A_RUN)]
 
     def gather() -> NewsPool:
         articles = NewsStore(folder / "news.duckdb").read_named(ids)
@@ -141,17 +142,15 @@ def make_articles(first: int, end: int, rows: int) -> pl.DataFrame:
     seen = [_FIRST + _YEARS * (row / rows) for row in numbers]
     frame = make_dated_articles(seen, [make_title(row) for row in numbers])
     return frame.with_columns(
-        article_id=pl.Series([make_id(row) for row in numbers]),
-        url=pl.Series([f"https://example.org/{row % 977}/story-{row}" for row in numbers]),
+        article_id=pl.Series([derive_article_id(make_address(row)) for row in numbers]),
+        url=pl.Series([make_address(row) for row in numbers]),
         seen_at="available_at",
     )
 
 
-def make_id(row: int) -> str:
-    """Return 32 hex digits without order, as hashes of addresses are."""
-    # A product with an odd number visits every 64-bit value once.
-    mixed = (row * 0x9E3779B97F4A7C15 + 0xD1B54A32D192ED03) % 2**64
-    return f"{mixed:016x}{mixed ^ 0xA5A5A5A5A5A5A5A5:016x}"
+def make_address(row: int) -> str:
+    """Return an address, which an article's id is derived from."""
+    return f"https://example.org/{row % 977}/story-{row}"
 
 
 def make_title(row: int) -> str:

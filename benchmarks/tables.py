@@ -3,7 +3,6 @@
     python -m benchmarks.tables                 # ours again, with the peers' committed rows
     python -m benchmarks.tables --peers         # the peers as well
     python -m benchmarks.tables --role choosing --only bikes wind
-    python -m benchmarks.tables --fev fev.csv   # the rows as the library fev reads them
 
 What belongs here: tables, their cutoffs, peers, one row for each table and method. What does not:
 how the product reads tables. A table whose package is not installed, or whose files are not in
@@ -37,25 +36,10 @@ from benchmarks.rows import RESULTS, Row, describe_surroundings, read_rows, writ
 from compevo_core import Forecaster
 
 ROWS = RESULTS / "tables.csv"
-COLUMNS = (
-    "table",
-    "role",
-    "method",
-    "mase",
-    "coverage_80",
-    "coverage_80_daily",
-    "cpu_seconds",
-    "chosen",
-    "series",
-    "rows",
-    "horizon",
-    "windows",
-    "machine",
-    "commit",
-)
+PRINTED = ("table", "role", "method", "mase", "coverage_80", "coverage_80_daily", "cpu_seconds")
+COLUMNS = (*PRINTED, "chosen", "series", "rows", "horizon", "windows", "machine", "commit")
 OURS = "compevo"
 MEDIAN = "median of peers"  # of their forecasts, step by step
-FEV_FORMAT = "0.10.0"  # version of fev whose columns are written
 
 _HELD = (
     "wineind",
@@ -500,50 +484,6 @@ def measure_peers(task: Task, rows: pd.DataFrame) -> Iterator[Row]:
     yield {"method": MEDIAN, "mase": score(task, rows, median)[0]}
 
 
-def export_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return rows as ``fev.leaderboard`` and ``fev.pairwise_comparison`` read them.
-
-    A table is a task of its name. The training time includes forecasts. Each MASE has one divisor,
-    from before the first cutoff; fev itself has one for every cutoff.
-    """
-    tasks = {task.name: task for task in TASKS}
-    exported: list[Row] = []
-    for row in rows:
-        task = tasks[row["table"]]
-        exported.append(
-            {
-                "model_name": row["method"],
-                "dataset_path": "benchmarks.tables",
-                "dataset_config": task.name,
-                "horizon": task.horizon,
-                "num_windows": task.windows,
-                "initial_cutoff": -task.horizon - (task.windows - 1) * task.apart,
-                "window_step_size": task.apart,
-                "min_context_length": 1,
-                "max_context_length": "",
-                "seasonality": task.seasons[0],
-                "eval_metric": "MASE",
-                "extra_metrics": [],
-                "quantile_levels": [],
-                "id_column": "unique_id",
-                "timestamp_column": "ds",
-                "target": "y",
-                "generate_univariate_targets_from": "",
-                "known_dynamic_columns": sorted(task.ahead),
-                "past_dynamic_columns": [],
-                "static_columns": [],
-                "test_error": row["mase"],
-                "MASE": row["mase"],
-                "training_time_s": row["cpu_seconds"],
-                "inference_time_s": 0.0,
-                "num_forecasts": int(row["series"]) * task.windows,
-                "trained_on_this_dataset": row["method"] != "fracast",
-                "fev_version": FEV_FORMAT,
-            }
-        )
-    return exported
-
-
 _ROLES = {"": "", "held": " for which nothing was chosen", "choosing": " that choices were made on"}
 
 
@@ -578,17 +518,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--peers", action="store_true", help="measure the peers as well")
-    parser.add_argument("--no-ours", action="store_true", help="leave ours as it is")
     parser.add_argument("--role", choices=("choosing", "held"), help="only tables of a role")
     parser.add_argument("--only", nargs="*", default=(), help="only tables of these names")
     parser.add_argument("--out", type=Path, default=ROWS)
-    parser.add_argument(
-        "--fev", type=Path, help="write the rows as fev reads them, measure nothing"
-    )
     args = parser.parse_args()
-    if args.fev:
-        write_rows(export_rows(read_rows(args.out)), args.fev)
-        return
     warnings.simplefilter("ignore")
 
     kept = read_rows(args.out) if args.out.is_file() else []
@@ -601,8 +534,7 @@ def main() -> None:
         except (FileNotFoundError, ModuleNotFoundError) as error:
             print(f"{task.name} is left out: {error}")  # noqa: T201 - a command
             continue
-        measured = list(measure_peers(task, rows)) if args.peers else []
-        measured += [] if args.no_ours else [measure_ours(task, rows)]
+        measured = [*(measure_peers(task, rows) if args.peers else ()), measure_ours(task, rows)]
         facts = {
             "table": task.name,
             "role": task.role,
@@ -614,7 +546,7 @@ def main() -> None:
         }
         new = {row["method"]: facts | row for row in measured}
         for row in new.values():
-            print(" ".join(str(row.get(name, "")) for name in COLUMNS[:7]), flush=True)  # noqa: T201
+            print(" ".join(str(row.get(name, "")) for name in PRINTED), flush=True)  # noqa: T201
         kept = [r for r in kept if r["table"] != task.name or r["method"] not in new]
         kept += new.values()
         write_rows(kept, args.out, COLUMNS)

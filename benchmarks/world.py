@@ -21,12 +21,11 @@ import torch
 from torch import Tensor
 
 from compevo_core.agents.decoders import KINDS, BatchForecasts, ForecastExample
-from compevo_core.agents.logic_writer import LogicWriter, Proposal
+from compevo_core.agents.logic_writer import Proposal
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.observation import MOST_READ, observe
 from compevo_core.agents.prompts import SEED_LOGICS, Observation, describe_recent
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.run import RunConfig
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.lm.encoder import load_encoder
@@ -117,40 +116,6 @@ class Replay:
     reward_examples: list[ForecastExample] = dataclasses.field(default_factory=list)
 
 
-class _FixedLengthWriter(LogicWriter):
-    """Never end a sample early, so that both ways generate the same number of tokens."""
-
-    def __init__(self, world: "World") -> None:
-        model = world.model
-        super().__init__(world.config, model.population, model.fusion, model.shards)
-        self._stop_ids = []
-        self._world = world
-
-    def propose(
-        self,
-        observed: Sequence[Observation],
-        previous_AD: Tensor,
-        *others: Sequence[torch.Generator],
-    ) -> Proposal:
-        """Propose as the core's writer does, and keep the samples."""
-        proposal = super().propose(observed, previous_AD, *others)
-        self._world.replay = Replay(observed, proposal, previous_AD.detach())
-        return proposal
-
-
-class _RecordingExecutor(StrategyExecutor):
-    """Keep which windows scored the group."""
-
-    world: "World"
-
-    def forecast_groups(
-        self, groups: Sequence[Sequence[str]], examples: Sequence[ForecastExample], **options: bool
-    ) -> BatchForecasts:
-        """Forecast as the core's executor does, and keep the windows."""
-        self.world.replay.reward_examples = list(examples)
-        return super().forecast_groups(groups, examples, **options)
-
-
 class World:
     """One configuration's population, its examples by day, and our way of doing a round.
 
@@ -201,14 +166,32 @@ class World:
         return RoundTrainer(self.model, executor, plan, train_examples=self.examples)
 
     def build_replay_trainer(self) -> RoundTrainer:
-        """Reset; return a trainer that keeps its samples, all of the same length."""
+        """Reset; return a trainer that keeps what it samples and the windows that score it.
+
+        No sample ends early, so that both ways generate the same number of tokens.
+        """
         self.reset()
-        executor = _RecordingExecutor(
-            self.config, self.model.population, self.model.decoder, self.news_retriever
-        )
-        executor.world = self
-        plan = self._plan(rewrites=True)
-        return RoundTrainer(self.model, executor, plan, writer=_FixedLengthWriter(self))
+        executor, writer = self.model.build_executor(self.news_retriever), self.model.writer()
+        propose, forecast_groups = writer.propose, executor.forecast_groups
+
+        def keep_proposal(
+            observed: Sequence[Observation],
+            previous_AD: Tensor,
+            generators: Sequence[torch.Generator],
+        ) -> Proposal:
+            proposal = propose(observed, previous_AD, generators)
+            self.replay = Replay(observed, proposal, previous_AD.detach())
+            return proposal
+
+        def keep_examples(
+            groups: Sequence[Sequence[str]], examples: Sequence[ForecastExample], **options: bool
+        ) -> BatchForecasts:
+            self.replay.reward_examples = list(examples)
+            return forecast_groups(groups, examples, **options)
+
+        writer._stop_ids = []
+        writer.propose, executor.forecast_groups = keep_proposal, keep_examples
+        return RoundTrainer(self.model, executor, self._plan(rewrites=True), writer=writer)
 
     def observe(self) -> list[Observation]:
         """Make up an observation of the usual size: each agent sees those that follow it."""

@@ -72,14 +72,17 @@ def list_location(defs: dg.Definitions) -> Iterator[str]:
         asset = graph.get(key)
         deps = ", ".join(sorted(parent.to_user_string() for parent in asset.parent_keys))
         partitions = type(asset.partitions_def).__name__ if asset.partitions_def else "none"
+        pools = "".join(f", pool {pool}" for pool in sorted(asset.pools))
         name = key.to_user_string()
-        yield f"asset {name} in group {asset.group_name}, partitions {partitions}, from [{deps}]"
+        place = f"group {asset.group_name}{pools}, partitions {partitions}"
+        yield f"asset {name} in {place}, from [{deps}]"
     for check in graph.asset_check_keys:
-        yield f"check {check.name} of {check.asset_key.to_user_string()}"
+        kind = "blocking check" if graph.get_check_spec(check).blocking else "check"
+        yield f"{kind} {check.name} of {check.asset_key.to_user_string()}"
 
     configs = set()
     for job in repository.get_all_jobs():
-        assets = sorted(key.to_user_string() for key in graph.asset_keys_for_job(job.name))
+        assets = sorted(k.to_user_string() for k in job.asset_layer.executable_asset_keys)
         # Dagster makes a job of all assets by itself.
         if not job.name.startswith("__"):
             yield f"job {job.name} with assets [{', '.join(assets)}]"
@@ -172,8 +175,9 @@ def list_research() -> Iterator[str]:
     for dataset, feeds in default_feeds().items():
         for feed in feeds:
             modes = sorted({*feed.modes} | ({"live"} if feed.fetch_live else set()))
-            frames = sorted(map(str, feed.parsers))
-            yield f"feed {feed.name} of {dataset}: modes {show(modes)}, frames {show(frames)}"
+            facts = {"modes": modes, "frames": sorted(map(str, feed.parsers))}
+            facts |= {"optional": feed.is_optional, "whole": feed.is_whole}
+            yield f"feed {feed.name} of {dataset}: {show(facts)}"
 
 
 def list_result_files() -> Iterator[str]:

@@ -89,13 +89,12 @@ def fit_jointly(
     fit = fit_ridge(np.concatenate(scaled, axis=1), missed_NH, reader.blocks, reader.is_known_N)
 
     fits, end = [], 0
-    for member, design, mean in zip(reader.members, designs, weights_NA.mean(0), strict=True):
+    for agent, (design, mean) in enumerate(zip(designs, weights_NA.mean(0), strict=True)):
         columns = slice(end, end + design.x_NK.shape[1])
         end = columns.stop
         # An agent without weight adds nothing.
         own = fit.take(columns).scale(1 / np.sqrt(mean) if mean else 0.0)
-        held_out = design.list_readings(reader.views, own.hold_out(design.x_NK, reader.blocks))
-        fits.append(design.make_fit(own.weights_KH, member, held_out))
+        fits.append(reader.make_fit(agent, design, own))
     return fits
 
 
@@ -110,15 +109,6 @@ def mix(weights_NA: FloatArray, values_ANH: FloatArray) -> FloatArray:
     return np.asarray(np.einsum("na,anh->nh", weights_NA, values_ANH))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Standing:
-    """What all agents play on N windows while the logics of one of them are scored."""
-
-    logics: list[str]
-    weights_NA: FloatArray  # in the mixture; zero for an agent that adds nothing
-    open_NA: FloatArray  # if no agent were idle; of the agent that is scored
-
-
 class LogicScorer:
     """Scores logics by how much their readings lower the errors of some train windows.
 
@@ -131,9 +121,21 @@ class LogicScorer:
         self.pays_contribution = config.evolution.credit == "contribution"
         self._is_joint = self.pays_contribution and config.news.fit == "joint"
 
-    def score(self, agent: int, logics: Sequence[str], standing: Standing) -> FloatArray:
-        """Return by how much each logic of an agent lowers the error of each window, (C, N)."""
-        weights_NA, open_NA = standing.weights_NA, standing.open_NA
+    def score(
+        self,
+        agent: int,
+        logics: Sequence[str],
+        played: Sequence[str],
+        open_NA: FloatArray,
+        is_idle_A: BoolArray,
+    ) -> FloatArray:
+        """Return by how much each logic of an agent lowers the error of each window, (C, N).
+
+        All others keep the logics that they play; ``open_NA`` are weights before idle agents, which
+        add nothing to the others, are left out.
+        """
+        working = leave_out_idle(torch.from_numpy(open_NA), torch.from_numpy(is_idle_A))
+        weights_NA = to_array(working)
         if not self.pays_contribution:
             # Paid by its own error, it is scored as if it were the whole population.
             alone_NA = np.zeros_like(open_NA)
@@ -141,7 +143,7 @@ class LogicScorer:
             weights_NA = open_NA = alone_NA
         others = [
             (other, logic)
-            for other, logic in enumerate(standing.logics)
+            for other, logic in enumerate(played)
             if other != agent and weights_NA[:, other].any()
         ]
         missed_NH = interpolate(self.reader.truth_NH - mix(weights_NA, self.reader.base_ANH))
@@ -237,10 +239,8 @@ def take_turns(
     scorer.reader.retriever.embed(logic for of_agent in candidates for logic in of_agent)
     for agent in order:
         scored = [played[agent], *candidates[agent]]
-        working = leave_out_idle(torch.from_numpy(open_NA), torch.from_numpy(is_idle_A))
-        standing = Standing(played, to_array(working), open_NA)
         with find_blas().limit(limits=1):
-            gain_CN = scorer.score(agent, scored, standing)
+            gain_CN = scorer.score(agent, scored, played, open_NA, is_idle_A)
         gain_AC[agent] = gain_CN.mean(1)
 
         played[agent] = records.add(agent, scored, gain_CN)
@@ -303,12 +303,11 @@ class TrainNews:
     def compare(self, logics: Sequence[str], candidates: Sequence[Sequence[str]]) -> FloatArray:
         """Return what each agent's candidates gain on the windows while others play, (A, C)."""
         scorer = LogicScorer(self.build_reader(self.examples, SEARCHED), self.config)
-        open_NA = self.selection.open_weights([view.entity for view in scorer.reader.views])
-        working_NA = leave_out_idle(open_NA, self.selection.is_idle_A)
-        standing = Standing(list(logics), *map(to_array, (working_NA, open_NA)))
+        weights = self.selection.open_weights([view.entity for view in scorer.reader.views])
+        open_NA, is_idle_A = map(to_array, (weights, self.selection.is_idle_A))
         with find_blas().limit(limits=1):
             gains = [
-                scorer.score(agent, of_agent, standing).mean(1)
+                scorer.score(agent, of_agent, logics, open_NA, is_idle_A).mean(1)
                 for agent, of_agent in enumerate(candidates)
             ]
         return np.stack(gains)

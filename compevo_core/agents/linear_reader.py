@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from compevo_core.agents.decoders import ForecastExample, RetrievedArticle, mix_bases
 from compevo_core.agents.retrieval import NewsRetriever
-from compevo_core.agents.ridge import PENALTIES, fit_ridge, measure_later
+from compevo_core.agents.ridge import PENALTIES, RidgeFit, fit_ridge, measure_later
 from compevo_core.config.sections import MemberConfig
 from compevo_core.data.arrays import BoolArray, FloatArray, IntArray, mean_known
 from compevo_core.data.splits import leave_out_blocks
@@ -149,26 +149,6 @@ class Design:
     is_read_N: BoolArray  # whether there are articles
     bases: Sequence[tuple[int, FloatArray]]  # of each block of columns: its start in Z, (E, K)
     x_NK: FloatArray  # zero in windows without articles
-
-    def make_fit(
-        self, weights_KH: FloatArray, member: MemberConfig, held_out: Mapping[str, FloatArray]
-    ) -> "LinearFit":
-        """Return the fit of weights of these columns, with what it reads in train windows."""
-        rows = 3 * (len(self.mean_X) - MOST_NUMBERS) + MOST_NUMBERS
-        weights_ZH = np.zeros((rows, weights_KH.shape[1]), dtype=np.float32)
-        end = 0
-        for start, basis_EK in self.bases:
-            end += basis_EK.shape[1]
-            of_block_KH = weights_KH[end - basis_EK.shape[1] : end]
-            weights_ZH[start:][: len(basis_EK)] = basis_EK @ of_block_KH
-        return LinearFit(self.keys_F, self.bounds_2F, self.mean_X, weights_ZH, member, held_out)
-
-    def list_readings(
-        self, views: Sequence[WindowView], read_NH: FloatArray
-    ) -> dict[str, FloatArray]:
-        """Return the readings (H,) of the windows with articles, by window."""
-        rows = zip(views, read_NH.astype(np.float32), self.is_read_N, strict=True)
-        return {view.window_id: values_H for view, values_H, is_read in rows if is_read}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -312,8 +292,23 @@ class FittedReader:
         missed_NH = interpolate(self.truth_NH - self.base_ANH[agent])
         usable_N = design.is_read_N & self.is_known_N & self.is_own_AN[agent]
         fit = fit_ridge(design.x_NK, missed_NH, self.blocks, usable_N, self._penalties)
-        held_out = design.list_readings(self.views, fit.hold_out(design.x_NK, self.blocks))
-        return design.make_fit(fit.weights_KH, self.members[agent], held_out)
+        return self.make_fit(agent, design, fit)
+
+    def make_fit(self, agent: int, design: Design, fit: RidgeFit) -> LinearFit:
+        """Return a fit on a design's columns as an agent's, with what it reads in train windows."""
+        rows = 3 * (len(design.mean_X) - MOST_NUMBERS) + MOST_NUMBERS
+        weights_ZH = np.zeros((rows, fit.weights_KH.shape[1]), dtype=np.float32)
+        end = 0
+        for start, basis_EK in design.bases:
+            end += basis_EK.shape[1]
+            of_block_KH = fit.weights_KH[end - basis_EK.shape[1] : end]
+            weights_ZH[start:][: len(basis_EK)] = basis_EK @ of_block_KH
+
+        read_NH = fit.hold_out(design.x_NK, self.blocks).astype(np.float32)
+        by_window = zip(self.views, read_NH, design.is_read_N, strict=True)
+        held_out = {view.window_id: values_H for view, values_H, is_read in by_window if is_read}
+        member, bounds_2F = self.members[agent], design.bounds_2F
+        return LinearFit(design.keys_F, bounds_2F, design.mean_X, weights_ZH, member, held_out)
 
     def _design(self, agent: int, logic: str) -> Design:
         names = self.retriever.retrieve_for(self.members[agent], logic, self.views)

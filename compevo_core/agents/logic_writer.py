@@ -221,8 +221,7 @@ class LogicWriter:
         self, prompt_ids: Sequence[Sequence[int]], soft_prompt_AD: Tensor | None
     ) -> PrefillCache:
         """Read the prompts of the local agents, after which logics are sampled."""
-        groups = [PromptGroup(row) for row in prompt_ids]
-        packed, embeds_ALD = self._prepend_soft_prompt(groups, soft_prompt_AD)
+        packed, embeds_ALD = self._pack(prompt_ids, soft_prompt_AD)
         with self.population.use_adapters(self._adapters):
             return self.population.prefill(packed, embeds_ALD)
 
@@ -272,14 +271,16 @@ class LogicWriter:
                 groups[-1].append(clean_logic(text, fallback, was_cut=not has_ended))
         return _split_groups(groups, ids_AGT.device)
 
-    def _prepend_soft_prompt(
-        self, groups: Sequence[PromptGroup], soft_prompt_AD: Tensor | None
+    def _pack(
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        soft_prompt_AD: Tensor | None,
+        suffixes: Sequence[Sequence[Sequence[int]]] = (),
     ) -> tuple[Batch, Tensor]:
         """Pack each agent's prompts after its soft prompt; return also the embeddings (A, L, D)."""
         soft_ids = [] if soft_prompt_AD is None else [self.population.soft_token_id(0)]
-        packed = self.population.pack(
-            [[PromptGroup([*soft_ids, *group.prefix], group.suffixes)] for group in groups]
-        )
+        rows = zip(prompt_ids, suffixes or [()] * len(prompt_ids), strict=True)
+        packed = self.population.pack([[PromptGroup([*soft_ids, *ids], of)] for ids, of in rows])
         soft_A1D = None if soft_prompt_AD is None else soft_prompt_AD[:, None]
         return packed, self.population.embed(packed.ids_AL, soft_A1D)
 
@@ -297,11 +298,8 @@ class LogicWriter:
         ]
 
         # The last token of a sample is predicted but never read.
-        groups = [
-            PromptGroup(prompt, [ids[:-1] for ids in samples])
-            for prompt, samples in zip(prompt_ids, sampled, strict=True)
-        ]
-        packed, embeds_ALD = self._prepend_soft_prompt(groups, soft_prompt_AD)
+        read = [[ids[:-1] for ids in samples] for samples in sampled]
+        packed, embeds_ALD = self._pack(prompt_ids, soft_prompt_AD, read)
         states_ALD = self.population.hidden_states(packed, embeds_ALD)
 
         # The state at a token scores the token after it: the last len(ids) states of each prompt.

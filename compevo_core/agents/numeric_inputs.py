@@ -3,13 +3,13 @@
 Statistics are fixed before the first round: a token's scale must not move while what reads it
 learns. ``baselines.features`` gives calendar and weather columns.
 
-Shapes: B windows, C context columns, P base models, H horizon.
+Shapes: B windows, C context columns, S input steps, P base models, H horizon.
 """
 
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,15 +21,6 @@ from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, find_horizon, find_shared
 
 _SMALLEST_SPREAD = 1e-6  # a column with less is constant on train and becomes zero
-
-
-class NumericArrays(NamedTuple):
-    """The numbers of a batch, standardised; base models are scaled like the target."""
-
-    context_BC: FloatArray
-    history_BH: FloatArray
-    season_BH: FloatArray  # the last season of the input, repeated over the horizon
-    priors_BPH: FloatArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,20 +69,20 @@ class NumericInputs:
         """The scale of every series, fitted on train."""
         return self.space.scaler
 
-    def extract(self, examples: Sequence[ForecastExample]) -> NumericArrays:
-        """Return the numbers of a batch; a missing weather value is the train mean."""
+    def extract(self, examples: Sequence[ForecastExample]) -> tuple[FloatArray, ...]:
+        """Return context (B, C), input (B, S), its last season (B, H), base models (B, P, H).
+
+        All are standardised, base models like the target; missing weather is the train mean.
+        """
         views = [example.view for example in examples]
         # First, as the scaler's error names a series that train did not have.
         season = [self.scaler.scale(repeat_last_season(view), view.entity) for view in views]
 
         context_BC = _extract_context(self.space, views)
         standardised_BC = (context_BC - self.context_mean_C) / self.context_spread_C
-        return NumericArrays(
-            context_BC=np.nan_to_num(standardised_BC),
-            history_BH=self.space.scale_inputs(views),
-            season_BH=np.stack(season),
-            priors_BPH=np.stack([example.priors_PH for example in examples]),
-        )
+        priors_BPH = np.stack([example.priors_PH for example in examples])
+        context_BC = np.nan_to_num(standardised_BC)
+        return context_BC, self.space.scale_inputs(views), np.stack(season), priors_BPH
 
     def to_json(self) -> str:
         """Return text that :meth:`from_json` reads back exactly."""

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from compevo_core.agents.selection import forecast_error
 from compevo_core.config.sections import MemberConfig, ObjectiveConfig
 from compevo_core.data.arrays import BoolArray
 from compevo_core.data.view import WindowView
@@ -25,17 +26,8 @@ from compevo_core.runtime.seeding import derive_seed
 
 
 def prediction_loss(forecast: Tensor, truth_BH: Tensor, config: ObjectiveConfig) -> Tensor:
-    """Return what L_pred minimises on each window, (..., B): the squared error, or Huber's loss.
-
-    The mean is over the known steps of the scaled truth.
-    """
-    # The gradient of NaN is NaN even where it counts for nothing: replace missing targets first.
-    is_known_BH = torch.isfinite(truth_BH)
-    gap = torch.where(is_known_BH, forecast - truth_BH.nan_to_num(), 0.0)
-    cost = gap.square()
-    if config.loss == "huber":
-        cost = torch.nn.functional.huber_loss(gap, torch.zeros_like(gap), reduction="none")
-    return cost.sum(-1) / is_known_BH.sum(-1)
+    """Return what L_pred minimises on each window, (..., B): the squared error, or Huber's loss."""
+    return forecast_error(forecast, truth_BH, config.loss)
 
 
 def draw_own_windows(

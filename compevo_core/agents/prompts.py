@@ -208,14 +208,14 @@ def render_forecast_prompt(
 
     user = "\n".join(lines) + "\n" + _CUT + logic_and_news
     system = f"You forecast the next {view.horizon} values of a time series."
-    return _apply_chat_layout(system, user, "Forecast:", tokenizer)
+    shared, _, rest = f"{open_chat(system, user, tokenizer)}Forecast:".partition(_CUT)
+    return shared, rest
 
 
 def render_logic_prompt(seen: Observation, *, paraphrased: bool, tokenizer: Tokenizer) -> str:
     """Render the logic-update prompt of an agent (paper G), ending where the new logic begins."""
     system, user = build_logic_messages(seen, paraphrased=paraphrased)
-    text = user["content"] + _CUT
-    return "".join(_apply_chat_layout(system["content"], text, LOGIC_CUE, tokenizer))
+    return f"{open_chat(system['content'], user['content'], tokenizer)}{LOGIC_CUE}"
 
 
 def build_logic_messages(seen: Observation, *, paraphrased: bool) -> list[dict[str, str]]:
@@ -266,19 +266,11 @@ def _holiday(name: str) -> str:
     return f", a public holiday ({clean_text(name, _HOLIDAY_CHARACTERS)})" if name else ""
 
 
-def _apply_chat_layout(system: str, user: str, cue: str, tokenizer: Tokenizer) -> tuple[str, str]:
-    """Return the text before and after the cut, in the layout that the backbone was trained on.
-
-    The cue opens the assistant's turn, so that the model continues it instead of greeting.
-    """
-    shared, _, rest = f"{open_chat(system, user, tokenizer)}{cue}".partition(_CUT)
-    return shared, rest
-
-
 def open_chat(system: str, user: str, tokenizer: Tokenizer, *, gap: str = "\n") -> str:
     """Return two turns as the backbone was trained on them, where the assistant's turn begins.
 
-    Without a chat template, or a system turn in it, a ``gap`` separates the texts.
+    Without a chat template, or a system turn in it, a ``gap`` separates the texts. A cue that is
+    added opens the assistant's turn, so that the model continues it instead of greeting.
     """
     if not getattr(tokenizer, "chat_template", None):
         return f"{system}{gap}{user}{gap}"

@@ -19,11 +19,11 @@ from compevo_core.config.sections import SelectionConfig
 from compevo_core.errors import DataError
 
 
-def forecast_error(forecast: Tensor, truth_BH: Tensor) -> Tensor:
+def forecast_error(forecast: Tensor, truth_BH: Tensor, loss: str = "mse") -> Tensor:
     """Return the mean squared error of each window, the paper's L_metric (Eq. 3 and 7).
 
-    Scaled forecasts (..., B, H) and truth (B, H) give (..., B). NaN targets have no error and no
-    gradient. DataError if a window has no known target.
+    Scaled forecasts (..., B, H) and truth (B, H) give (..., B); ``loss`` may also be "huber". NaN
+    targets have no error and no gradient. DataError if a window has no known target.
     """
     is_known_BH = torch.isfinite(truth_BH)
     if not is_known_BH.any(dim=-1).all():
@@ -31,7 +31,10 @@ def forecast_error(forecast: Tensor, truth_BH: Tensor) -> Tensor:
 
     # NaN times a zero mask is NaN, also in the gradient: replace the missing targets first.
     gap = torch.where(is_known_BH, forecast - truth_BH.nan_to_num(), 0.0)
-    return gap.square().sum(-1) / is_known_BH.sum(-1)
+    cost = gap.square()
+    if loss == "huber":
+        cost = nn.functional.huber_loss(gap, torch.zeros_like(gap), reduction="none")
+    return cost.sum(-1) / is_known_BH.sum(-1)
 
 
 def reward(forecast_ABH: Tensor, truth_BH: Tensor) -> Tensor:

@@ -32,25 +32,15 @@ from compevo_core.lora.population import Population
 ALL_AGENTS = slice(None)
 
 
+@dataclasses.dataclass(eq=False)
 class ReadingExecutor:
-    """Agents that read what their logics retrieve: each corrects its base by a ridge's reading.
+    """Agents that read what their logics retrieve: each corrects its base by a ridge's reading."""
 
-    ``agents`` are the numbers of the agents of this process, ``mix_AP`` gives their bases.
-    """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        agents: Sequence[int],
-        mix_AP: FloatArray,
-        news_retriever: NewsRetriever,
-        linear_reader: LinearReader | None = None,
-    ) -> None:
-        self.config = config
-        self.agents = agents
-        self.mix_AP = mix_AP
-        self.news_retriever = news_retriever
-        self.linear_reader = linear_reader
+    config: RunConfig
+    agents: Sequence[int]  # numbers of the agents of this process
+    mix_AP: FloatArray  # shares of the base models in each agent's base
+    news_retriever: NewsRetriever
+    linear_reader: LinearReader | None = None
 
     def play(self, logics: Sequence[str], examples: Sequence[ForecastExample]) -> BatchForecasts:
         """Return every agent's forecasts as they are scored and issued, without gradient."""

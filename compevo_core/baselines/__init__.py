@@ -203,26 +203,25 @@ class SharedFits:
     def __call__(self, name: str, train: WindowSet, *, seed: int = 0) -> Baseline:
         """Return the baseline, fitted on train windows now or earlier."""
         key = f"{make_folder_name(name)}-seed{seed}-{train.identity[:16]}"
-        if key not in self._fitted:
-            self._fitted[key] = self._find_or_fit(key, name, train, seed)
-        return self._fitted[key]
+        if key in self._fitted:
+            return self._fitted[key]
 
-    def _find_or_fit(self, key: str, name: str, train: WindowSet, seed: int) -> Baseline:
-        # Its parts are baselines of their own, which others ask for as well.
-        if name == gbm.Blend.name:
-            return gbm.Blend(*(self(part, train, seed=seed) for part in gbm.BLEND_WEIGHTS))
-
+        fitted: Baseline
         stored = self._folder / key if self._folder else None
+        if name == gbm.Blend.name:
+            # Its parts are baselines of their own, which others ask for as well.
+            fitted = gbm.Blend(*(self(part, train, seed=seed) for part in gbm.BLEND_WEIGHTS))
         # A baseline's own file is the last one written: a folder that has it is complete.
-        if stored is not None and (stored / BASELINE_FILE).is_file():
+        elif stored is not None and (stored / BASELINE_FILE).is_file():
             # What was used of late is not cleaned away.
             with contextlib.suppress(PermissionError):
                 (stored / BASELINE_FILE).touch()
-            return load_baseline(stored)
-
-        if self._log is not None:
-            self._log.info(f"fitting {name} on {len(train):,} windows")
-        fitted = fit_baseline(name, train, seed=seed)
-        if stored is not None:
-            fitted.save(stored)
+            fitted = load_baseline(stored)
+        else:
+            if self._log is not None:
+                self._log.info(f"fitting {name} on {len(train):,} windows")
+            fitted = fit_baseline(name, train, seed=seed)
+            if stored is not None:
+                fitted.save(stored)
+        self._fitted[key] = fitted
         return fitted

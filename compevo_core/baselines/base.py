@@ -2,13 +2,12 @@
 
 What belongs here: the protocols, the check of the split, the frame of a fitted baseline, series
 joined from windows again, what a method says about itself in its rows, the file that names the
-baseline of a folder. What does not: any model. Baselines are saved without pickle, in files that
-other tools can read.
+baseline of a folder. What does not: any model. Nothing is saved as pickle.
 """
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -38,6 +37,8 @@ from compevo_core.runtime.usage import count_cores, find_blas
 
 BASELINE_FILE = "baseline.json"
 
+Columns = dict[str, FloatArray]  # by name
+
 
 @runtime_checkable
 class ViewForecaster(Protocol):
@@ -62,8 +63,7 @@ class Baseline(ABC):
     title: ClassVar[str]  # in reports
     cost: ClassVar[float] = 1.0  # about how long a fit takes relative to a ridge
     draws: ClassVar[bool] = False  # whether a fit samples random numbers
-    # Target steps of train that it is fitted on at most where a choice must not take minutes: the
-    # nearest days; 0: all
+    # Nearest target steps of train that it is fitted on where a choice must be quick; 0: all
     most_steps: ClassVar[int] = 0
     is_scored: ClassVar[bool] = True  # whether every evaluation of a data set fits it
     is_candidate: ClassVar[bool] = True  # whether the choice on validation tries it
@@ -71,6 +71,11 @@ class Baseline(ABC):
     @classmethod
     def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
         """Return whether it can forecast every window, fitted on ``train`` if that is given."""
+        return all(map(cls._can_forecast, windows.views()))
+
+    @staticmethod
+    def _can_forecast(view: WindowView) -> bool:
+        """Return whether a view holds what the method needs."""
         return True
 
     @classmethod
@@ -191,6 +196,14 @@ class TrainSpace(ABC):
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the forecasts (N, H) whose error a model learns, in each view's unit."""
 
+    @abstractmethod
+    def build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        """Return the columns (N, F) of a linear map."""
+
+    @abstractmethod
+    def build_columns(self, views: Sequence[WindowView], route: int) -> Columns:
+        """Return the columns of trees: (N, H), or (N, 1) where all steps of a window share it."""
+
     def select_train(self, train: WindowSet, route: int) -> Sequence[Window]:
         """Return the train windows that the model of a route is fitted on: here all of them."""
         return train
@@ -226,7 +239,6 @@ class RoutedBaseline(Baseline, Generic[SpaceT, ModelT]):
     _space_class: ClassVar[type[Any]]
 
     def __init__(self, space: SpaceT, models: Mapping[int, ModelT]) -> None:
-        """Take fitted models by route; use :meth:`fit` or :meth:`load`."""
         self._space = space
         self._models = dict(models)
 
@@ -302,11 +314,9 @@ class History:
                     covariates[name][targets] = view.step_covariates[name]
         # A gap is carried over from the last value before it; the first value is known.
         place_T = np.where(np.isfinite(values_T), np.arange(steps), 0)
+        values_T = values_T[np.maximum.accumulate(place_T)]
         return cls(
-            start_utc=start,
-            values_T=values_T[np.maximum.accumulate(place_T)],
-            is_target_T=is_target_T,
-            covariates=covariates,
+            start_utc=start, values_T=values_T, is_target_T=is_target_T, covariates=covariates
         )
 
 
@@ -317,13 +327,25 @@ def repeat_last_season(view: WindowView) -> FloatArray:
 
 def stack_published(views: Sequence[WindowView]) -> FloatArray:
     """Return the published medians (N, H); DataError if a view has none."""
-    without = [view for view in views if view.published is None]
+    raise_if_lacking(views, is_published, "published forecast")
+    return stack_rows([view.published for view in views if view.published is not None])
+
+
+def is_published(view: WindowView) -> bool:
+    """Return whether a view has a published forecast."""
+    return view.published is not None
+
+
+def raise_if_lacking(
+    views: Sequence[WindowView], has: Callable[[WindowView], bool], what: str
+) -> None:
+    """Raise DataError if a view does not have what a forecast is made of."""
+    without = [view for view in views if not has(view)]
     if without:
         raise DataError(
-            f"{len(without)} of {len(views)} windows have no published forecast, first "
-            f"{without[0].window_id}; use it only where every window has one"
+            f"{len(without)} of {len(views)} windows have no {what}, first {without[0].window_id}; "
+            "forecast only windows that have one"
         )
-    return stack_rows([view.published for view in views if view.published is not None])
 
 
 def write_baseline_file(folder: Path, name: str, **facts: object) -> None:

@@ -6,8 +6,7 @@ error or on the last fortnight. What does not: any model (``baselines.ridge``, `
 how weather, past and errors come into a view (``data.context``).
 
 Everything is in units of the entity's train standard deviation, so that a fit carries over to years
-with another level and regions share one model. What was not known when a view was made is NaN here;
-each model says what it does with it.
+with another level and regions share one model. What was unknown when a view was made is NaN.
 
 A covariate by step acts by its value, its square, and what lies more than a standard deviation
 above and below the mean: cooling, heating, a promotion of zero or one. Without proof on the last
@@ -15,12 +14,9 @@ part of train the answer is zero: a column of noise changes no forecast.
 
 The model of the last fortnight does not use what others forecast of the series, so its errors
 differ from theirs: no published median, and no covariate in the unit of the series, such as the
-operator's forecast of rooftop power. It learns how a day differs from the mean of the last
-fortnight at each step, since both follow the season. Weather unknown to a view is taken from the
-last fortnight.
+operator's forecast of rooftop power. A day and the mean of the last fortnight follow one season.
 
-Shapes: N windows, H horizon, C covariates, F features, B parts of the season or the horizon, K
-forms.
+Shapes: N windows, H horizon, C covariates, F features, B parts of season or horizon, K forms.
 """
 
 import math
@@ -32,7 +28,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from compevo_core.baselines.base import TrainSpace, repeat_last_season, stack_published
+from compevo_core.baselines.base import (
+    Columns,
+    TrainSpace,
+    is_published,
+    raise_if_lacking,
+    repeat_last_season,
+    stack_published,
+)
 from compevo_core.data.arrays import FloatArray, mean_known
 from compevo_core.data.context import (
     ERROR_LAGS,
@@ -64,21 +67,12 @@ COOLING_ABOVE_K = 293.0
 HEATING_BELOW_K = 288.0
 TEMPERATURE_KEY = "_temp_k_lag"  # part of the key of every temperature covariate
 
-CALENDAR_NAMES = (
-    *(f"weekday_{i}" for i in range(7)),
-    "holiday",
-    "holiday_before",
-    "day_off",
-    "day_off_before",
-    "into_day_off",
-    "out_of_day_off",
-    "sin_year",
-    "cos_year",
-    "sin_half_year",
-    "cos_half_year",
-)
+_DAYS = ("holiday", "holiday_before", "day_off", "day_off_before", "into_day_off", "out_of_day_off")
+FLAGS = (*(f"weekday_{i}" for i in range(7)), *_DAYS)
+"""Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
+CALENDAR_NAMES = (*FLAGS, "sin_year", "cos_year", "sin_half_year", "cos_half_year")
 
-
+NEIGHBOURS = (-4, -2, 0, 2, 4)  # steps around the target step whose inputs are columns of trees
 LAG = "_lag1"  # what the name of a covariate ends with, of the season before
 _PARTS = 8  # of a season, each with an answer of its own
 _FORMS: tuple[Callable[[FloatArray], FloatArray], ...] = (
@@ -108,8 +102,7 @@ class StepResponse:
     def apply(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the change since the season before (N, H); zero where a value is unknown."""
         change_NHK = self.encode(views)
-        part_H = _find_parts(views, len(self.weights))
-        weights_HK = np.array(self.weights)[part_H]
+        weights_HK = np.array(self.weights)[_find_parts(views, len(self.weights))]
         return np.asarray(np.einsum("nhk,hk->nh", np.nan_to_num(change_NHK), weights_HK))
 
     def encode(self, views: Sequence[WindowView]) -> FloatArray:
@@ -139,20 +132,17 @@ def fit_responses(
     for name in names if first else ():
         response = _fit(name, [views[i] for i in first], left_NH[first])
         left_last_NH = left_NH[last] - response.apply([views[i] for i in last])
-        if not np.nanmean(np.abs(left_last_NH)) < np.nanmean(np.abs(left_NH[last])):
-            continue
-        response = _fit(name, views, left_NH)
-        left_NH = left_NH - response.apply(views)
-        responses.append(response)
+        if np.nanmean(np.abs(left_last_NH)) < np.nanmean(np.abs(left_NH[last])):
+            responses.append(_fit(name, views, left_NH))
+            left_NH = left_NH - responses[-1].apply(views)
     return tuple(responses)
 
 
 def _fit(name: str, views: Sequence[WindowView], target_NH: FloatArray) -> StepResponse:
     values = stack_by_step(views, name)
     known = values[np.isfinite(values)]
-    empty = StepResponse(
-        name=name, mean=float(known.mean()), spread=float(known.std()) or 1.0, weights=()
-    )
+    mean, spread = float(known.mean()), float(known.std()) or 1.0
+    empty = StepResponse(name=name, mean=mean, spread=spread, weights=())
     part_H = _find_parts(views, _PARTS)
     change_NHK = empty.encode(views)
     # The level of a change belongs to the models that come after.
@@ -180,8 +170,7 @@ def _find_parts(views: Sequence[WindowView], parts: int) -> np.ndarray[Any, np.d
 class FeatureSpace(TrainSpace):
     """Scales and names fixed on the train split, for changes from the last season.
 
-    Views with weather (True) and views without any (False) have models of their own, which are
-    fitted on the same windows.
+    Views with weather (True) and without (False) have models of their own, of the same windows.
     """
 
     covariates: tuple[str, ...]  # the keys that at least half of the train windows have
@@ -206,8 +195,6 @@ class FeatureSpace(TrainSpace):
             for name in list_own_covariates(train)
             if np.isfinite(stack_change(views, name))[has_truth_NH].mean() >= MIN_COVERAGE
         ]
-        if not usual:
-            return space
         return replace(space, steps=fit_responses(views, usual, space.scale_targets(train)))
 
     def extract_weather(self, views: Sequence[WindowView]) -> FloatArray:
@@ -247,7 +234,7 @@ class FeatureSpace(TrainSpace):
         heating = np.maximum(HEATING_BELOW_K - kelvin, 0)
         return np.concatenate([cooling, heating], axis=1)
 
-    def compute_changes(self, weather_NC: FloatArray) -> dict[str, FloatArray]:
+    def compute_changes(self, weather_NC: FloatArray) -> Columns:
         """Return the changes (N, 1) of covariates known for both of the last two days, by name.
 
         For the trees, which split on one column at a time and cannot subtract two of them.
@@ -269,7 +256,63 @@ class FeatureSpace(TrainSpace):
         recent = views[0].seasons.covering if views else DEFAULT_STEPS
         return self.scale_inputs(views)[:, -recent:]
 
-    def summarize_seasons(self, views: Sequence[WindowView]) -> dict[str, FloatArray]:
+    def build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        """Return the columns (N, F) of a linear map, with weather on that route."""
+        z_NH = self.scale_recent(views)
+        level = z_NH.mean(axis=1, keepdims=True)
+
+        # Shape and level are separate columns: the penalty may shrink one and leave the other.
+        parts = [z_NH - level, level, encode_calendars(views)]
+        parts += [part - level for part in self.summarize_seasons(views).values()]
+        if all(map(knows_weeks, views)):
+            # The parts of the last day's deviation from the usual week that surprise.
+            left_NDS = [split_weeks(view.known, view.seasons.day)[1] for view in views]
+            surprises_N2 = np.array(
+                [measure_surprise(left_DS) * left_DS[-1].mean() for left_DS in left_NDS]
+            )
+            parts.append(surprises_N2 / self.scaler.stack_spreads(views))
+        if route:
+            weather_NC = self.extract_weather(views)
+            parts += [weather_NC, self.compute_hinges(weather_NC)]
+        return np.concatenate(parts, axis=1)
+
+    def build_columns(self, views: Sequence[WindowView], route: int) -> Columns:
+        """Return the columns of trees by name, (N, H) or (N, 1), with weather on that route."""
+        z_NH = self.scale_recent(views)
+        steps_H = np.arange(find_horizon(views))
+
+        # At either end of the day the outermost input stands in for neighbours that do not exist.
+        places = {at: np.clip(steps_H + at, 0, z_NH.shape[1] - 1) for at in NEIGHBOURS}
+        columns = {f"input_{at:+d}": z_NH[:, place_H] for at, place_H in places.items()}
+        # On a half-hourly day the thirds are night, midday and evening.
+        thirds = zip(("night", "midday", "evening"), np.array_split(z_NH, 3, axis=1), strict=True)
+        columns |= {
+            "entity": self.encode_entities(views)[:, None].astype(np.float64),
+            "day_mean": z_NH.mean(axis=1, keepdims=True),
+            "day_min": z_NH.min(axis=1, keepdims=True),
+            "day_max": z_NH.max(axis=1, keepdims=True),
+            "day_last": z_NH[:, -1:],
+            "day_change": z_NH[:, -1:] - z_NH[:, :1],
+            **{name: part.mean(axis=1, keepdims=True) for name, part in thirds if part.shape[1]},
+        }
+        summaries = self.summarize_seasons(views)
+        if summaries:
+            season_NS, level_NR = summaries["season_mean"], summaries["season_levels"]
+            columns["season_mean"] = season_NS[:, steps_H % season_NS.shape[1]]
+            columns["level"] = level_NR.mean(axis=1, keepdims=True)
+            columns["level_change"] = level_NR[:, -1:] - columns["level"]
+        if "last_week" in summaries:
+            columns["last_week"] = summaries["last_week"]
+        columns |= name_columns(CALENDAR_NAMES, encode_calendars(views))
+        for response in self.steps:
+            columns[response.name] = stack_by_step(views, response.name)
+            columns[f"{response.name}_change"] = stack_change(views, response.name)
+        if route:
+            weather_NC = self.extract_weather(views)
+            columns |= name_columns(self.covariates, weather_NC) | self.compute_changes(weather_NC)
+        return columns
+
+    def summarize_seasons(self, views: Sequence[WindowView]) -> Columns:
         """Summarise the part of the inputs before ``scale_recent``, scaled, by name.
 
         ``season_mean`` (N, season) by place in the season, starting at the place of the first
@@ -283,12 +326,9 @@ class FeatureSpace(TrainSpace):
         first = views[0]
         z_NL, season = self.scale_inputs(views), first.seasons.shortest
         seasons_NRS = z_NL[:, len(z_NL[0]) % season :].reshape(len(views), -1, season)
-        summaries = {
-            "season_mean": seasons_NRS.mean(axis=1),
-            "season_levels": seasons_NRS.mean(axis=2),
-        }
-        weeks = math.ceil(first.horizon * first.step / WEEK)
-        back = weeks * (WEEK // first.step)
+        summaries = {"season_mean": seasons_NRS.mean(axis=1)}
+        summaries["season_levels"] = seasons_NRS.mean(axis=2)
+        back = math.ceil(first.horizon * first.step / WEEK) * (WEEK // first.step)
         if first.seasons.covering < back <= first.lookback and first.seasons.day > 1:
             start = first.lookback - back
             summaries["last_week"] = z_NL[:, start : start + first.horizon]
@@ -303,8 +343,7 @@ def knows_weeks(view: WindowView) -> bool:
 def split_weeks(known_T: FloatArray, day: int) -> tuple[FloatArray, FloatArray]:
     """Return the usual week (W,), in which newer weeks count more, and what each day adds to it.
 
-    ``day`` is the number of steps of a day. The week begins with the step after the last value; the
-    days (D, day) are in the order of time.
+    ``day`` counts its steps. The week begins after the last value; days (D, day) are in order.
     """
     week_NW = known_T[len(known_T) % (7 * day) :].reshape(-1, 7 * day)
     weight_N = _WEEK_WEIGHT ** np.arange(len(week_NW))[::-1]
@@ -338,8 +377,7 @@ def encode_calendars(views: Sequence[WindowView]) -> FloatArray:
         calendar = view.calendar
         row[calendar.target_weekday] = 1.0
 
-        # Days off are weekends and holidays. The change into and out of them matters by itself: the
-        # input is a day of the other kind.
+        # Days off are weekends and holidays. Into and out of them, the input is of the other kind.
         is_holiday, was_holiday = bool(calendar.target_holiday), bool(calendar.previous_holiday)
         is_off = is_holiday or calendar.target_weekday >= 5
         was_off = was_holiday or calendar.previous_weekday >= 5
@@ -350,7 +388,7 @@ def encode_calendars(views: Sequence[WindowView]) -> FloatArray:
     return rows
 
 
-def name_columns(names: Iterable[str], values_NF: FloatArray) -> dict[str, FloatArray]:
+def name_columns(names: Iterable[str], values_NF: FloatArray) -> Columns:
     """Return the columns of an array, (N, 1) each, by name."""
     return {name: column_N[:, None] for name, column_N in zip(names, values_NF.T, strict=True)}
 
@@ -375,6 +413,7 @@ SCALES = {
 """Divisors of weather in the ridge, which make its columns about as large as the demand columns."""
 
 LAST_ERROR = f"{PUBLISHED}_error_lag1"
+_WEEK_ERROR = f"{PUBLISHED}_error_mean{ERROR_MEANS[0]}"  # stands in for one not known yet
 ERRORS = (
     *(f"{PUBLISHED}_error_lag{lag}" for lag in ERROR_LAGS),
     *(f"{PUBLISHED}_error_mean{n}" for n in ERROR_MEANS),
@@ -382,12 +421,6 @@ ERRORS = (
 PAST_NAMES = tuple(f"{PAST}_lag{lag}" for lag in PAST_LAGS)
 PAST_REFERENCE = f"{PAST}{PAST_MEAN}"
 LAST_KNOWN_STEPS = 6  # newest known values whose mean is a column: three hours of half-hours
-
-FLAGS = tuple(name for name in CALENDAR_NAMES if not name.endswith("_year"))
-"""Columns of the calendar: no yearly wave, which over less than a year is the date itself."""
-
-
-Columns = dict[str, FloatArray]  # by name
 
 
 def knows_past(view: WindowView) -> bool:
@@ -456,10 +489,9 @@ class LeadSpace(TrainSpace):
     def covers(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
         """Return whether train has days for all entities and leads of the windows."""
         views = windows.views()
-        if not all(cls.knows(view) for view in views):
-            return False
-        if train is None:
-            return True
+        knows_all = all(map(cls.knows, views))
+        if train is None or not knows_all:
+            return knows_all
         fitted = [view for view in train.views() if cls.knows(view)]
         entities = {view.entity for view in fitted}
         leads = {view.unknown_steps for view in fitted}
@@ -495,7 +527,7 @@ class PublishedErrorSpace(LeadSpace):
     @staticmethod
     def knows(view: WindowView) -> bool:
         """Return whether a view has a published forecast, and a place for its known errors."""
-        return view.published is not None and LAST_ERROR in view.step_covariates
+        return is_published(view) and LAST_ERROR in view.step_covariates
 
     @classmethod
     def choose(cls, views: Sequence[WindowView]) -> dict[str, Any]:
@@ -533,6 +565,26 @@ class PublishedErrorSpace(LeadSpace):
         by_step = {name: column_NH / spread_N1 for name, column_NH in steps.items()}
         return by_step, scaled | encode_flags(views)
 
+    def build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        """Return the columns (N, F) of a linear map."""
+        steps, days = self.encode(views)
+        known_NH = np.where(np.isnan(steps[LAST_ERROR]), steps[_WEEK_ERROR], steps[LAST_ERROR])
+        # Covariates enter only by day: at dawn, solar power hardly varies in winter, and a column
+        # in units of that spread would run away in summer.
+        parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days.values()]
+        return np.concatenate(parts, axis=1)
+
+    def build_columns(self, views: Sequence[WindowView], route: int) -> Columns:
+        """Return the columns of trees by name, (N, H) or (N, 1)."""
+        steps, days = self.encode(views)
+        entity_N1 = self.encode_entities(views)[:, None].astype(np.float64)
+        columns = {**steps, "entity": entity_N1, **days}
+        spread_N1, published_NH = self.scaler.stack_spreads(views), stack_published(views)
+        for name in self.past:
+            columns[name] = (stack_by_step(views, name) - published_NH) / spread_N1
+        weather_steps, weather_days = encode_weather(views, self.weather)
+        return columns | weather_steps | weather_days
+
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the published medians (N, H)."""
         return stack_published(views)
@@ -552,12 +604,7 @@ class PastSpace(LeadSpace):
 
     def stack_references(self, views: Sequence[WindowView]) -> FloatArray:
         """Return the means of the last fortnight (N, H); DataError if a view has none."""
-        without = [view for view in views if not knows_past(view)]
-        if without:
-            raise DataError(
-                f"{len(without)} of {len(views)} windows have no value of the last fortnight at "
-                f"some step, first {without[0].window_id}; forecast days with a past"
-            )
+        raise_if_lacking(views, knows_past, "value of the last fortnight at every step")
         return stack_by_step(views, PAST_REFERENCE)
 
     def encode(self, views: Sequence[WindowView]) -> tuple[Columns, Columns]:
@@ -573,6 +620,27 @@ class PastSpace(LeadSpace):
         days = {name: column_N[:, None] for name, column_N in columns.items()}
         return past | weather_steps, days | weather_days | encode_flags(views)
 
+    def build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
+        """Return the columns (N, F) of a linear map, means over parts of the day."""
+        steps, days = self.encode(views)
+        # Half-hours that are not known yet are taken from the day before.
+        yesterday_NH, before_NH, week_NH = (steps[name] for name in PAST_NAMES)
+        known_NH = np.where(np.isnan(yesterday_NH), before_NH, yesterday_NH)
+
+        parts = [average_blocks(known_NH, 12), average_blocks(week_NH, 6)]
+        parts += [days[name] for name in ("level", "past_last_known", *FLAGS)]
+        for name in self.weather:
+            beyond_NH = steps[f"{name}_beyond"] / SCALES.get(name, 1.0)
+            parts.append(beyond_NH.mean(axis=1, keepdims=True))
+        if TEMPERATURE in self.weather:
+            parts += encode_degree_blocks(views)
+        return np.concatenate(parts, axis=1)
+
+    def build_columns(self, views: Sequence[WindowView], route: int) -> Columns:
+        """Return the columns of trees by name, (N, H) or (N, 1)."""
+        steps, days = self.encode(views)
+        return {"entity": self.encode_entities(views)[:, None].astype(np.float64), **steps, **days}
+
 
 def average_blocks(values_NH: FloatArray, blocks: int) -> FloatArray:
     """Return means over equal parts of the horizon (N, B); NaN where a part has no value."""
@@ -581,11 +649,7 @@ def average_blocks(values_NH: FloatArray, blocks: int) -> FloatArray:
 
 
 def encode_degree_blocks(views: Sequence[WindowView]) -> list[FloatArray]:
-    """Return temperatures of today and yesterday beyond the last fortnight's (N, B), by part.
-
-    Degrees above and below the thresholds have columns of their own, since a linear map needs one
-    for each side.
-    """
+    """Return temperatures of today and yesterday beyond the last fortnight's (N, B), by part."""
     usual_NH = stack_by_step(views, f"{TEMPERATURE}{PAST_MEAN}")
     before_NH = stack_by_step(views, f"{TEMPERATURE}_lag1")
     parts = []
@@ -640,7 +704,7 @@ def read_today(views: Sequence[WindowView], name: str) -> FloatArray:
     return np.where(np.isfinite(today_NH), today_NH, stack_by_step(views, f"{name}{PAST_MEAN}"))
 
 
-def encode_flags(views: Sequence[WindowView]) -> dict[str, FloatArray]:
+def encode_flags(views: Sequence[WindowView]) -> Columns:
     """Return the columns of the calendar (N, 1) without its yearly waves, by name."""
     flags = name_columns(CALENDAR_NAMES, encode_calendars(views))
     return {name: flags[name] for name in FLAGS}
@@ -649,6 +713,5 @@ def encode_flags(views: Sequence[WindowView]) -> dict[str, FloatArray]:
 def mean_last_known(values_NH: FloatArray) -> FloatArray:
     """Return the mean of each row's last known values (N,), NaN where there is none."""
     # Counted from the end: how many known values come at or after each one.
-    is_known = np.isfinite(values_NH)
-    from_end = np.cumsum(is_known[:, ::-1], axis=1)[:, ::-1]
+    from_end = np.cumsum(np.isfinite(values_NH)[:, ::-1], axis=1)[:, ::-1]
     return mean_known(np.where(from_end <= LAST_KNOWN_STEPS, values_NH, np.nan), axis=1)

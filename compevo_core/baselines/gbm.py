@@ -10,8 +10,7 @@ Shapes: N windows, H horizon.
 
 import copy
 import hashlib
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -22,25 +21,17 @@ from safetensors.numpy import load_file, save
 
 from compevo_core.baselines.base import (
     Baseline,
+    Columns,
     History,
     RoutedBaseline,
     SpaceT,
-    TrainSpace,
     raise_if_held_out,
-    read_baseline_file,
-    stack_published,
-    write_baseline_file,
 )
 from compevo_core.baselines.features import (
-    CALENDAR_NAMES,
     FeatureSpace,
     PastSpace,
     PublishedErrorSpace,
-    encode_calendars,
-    encode_weather,
     list_own_covariates,
-    name_columns,
-    stack_change,
 )
 from compevo_core.baselines.ridge import CalendarRidge
 from compevo_core.data.arrays import FloatArray, mean_known
@@ -80,14 +71,12 @@ SETTINGS: dict[str, Any] = {
     "force_row_wise": True,
     "verbose": -1,
 }
-NEIGHBOURS = (-4, -2, 0, 2, 4)  # steps around the target step whose inputs are columns
 
 
 class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     """Trees for every route; the seed samples rows and columns.
 
-    LightGBM is imported where it works: it brings pandas and scikit-learn, and reading the table
-    of baselines must stay cheap.
+    LightGBM is imported where it works: it brings pandas, and naming the baselines must be cheap.
     """
 
     cost = 20.0
@@ -95,10 +84,6 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
     most_steps = MOST_STEPS
     _settings: ClassVar[dict[str, Any]]  # what it changes of ``SETTINGS``
     _rounds: ClassVar[int] = 400
-
-    @abstractmethod
-    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
-        """Return the columns by name: (N, H), or (N, 1) where all steps of a window share it."""
 
     def _fit_model(self, windows: Sequence[Window], route: int, seed: int) -> "lgb.Booster":
         lgb = import_package("lightgbm")
@@ -108,13 +93,13 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
         is_known = np.isfinite(target)
 
         views = [window.view for window in windows]
-        columns = self._build_columns(views, route)
+        columns = self._space.build_columns(views, route)
         rows = _build_rows(columns, find_horizon(views))[is_known]
         data = lgb.Dataset(rows, target[is_known], feature_name=["step", *columns])
         return lgb.train(SETTINGS | self._settings | {"seed": seed}, data, self._rounds)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        rows = _build_rows(self._build_columns(views, route), find_horizon(views))
+        rows = _build_rows(self._space.build_columns(views, route), find_horizon(views))
         # Rows are independent: the number of threads changes no bit.
         output = self._models[route].predict(rows, num_threads=count_cores())
         return np.asarray(output, dtype=np.float64).reshape(len(views), -1)
@@ -143,9 +128,8 @@ class _Trees(RoutedBaseline[SpaceT, "lgb.Booster"]):
 class BoostedTrees(_Trees[FeatureSpace]):
     """Changes from the last season, with the same evidence as the calendar ridge.
 
-    A second model without weather is fitted on the same windows and forecasts views that have none:
-    trees that always saw weather do not know what to do without it. A single missing covariate is
-    LightGBM's NaN.
+    A second model without weather, of the same windows, forecasts views that have none: trees that
+    always saw weather do not know what to do without it. One missing covariate is LightGBM's NaN.
     """
 
     name = "gbm"
@@ -153,36 +137,6 @@ class BoostedTrees(_Trees[FeatureSpace]):
     _space_class = FeatureSpace
     _settings: ClassVar[dict[str, Any]] = {}
     _rounds = 1000
-
-    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
-        space = self._space
-        z_NH = space.scale_recent(views)
-        steps_H = np.arange(find_horizon(views))
-
-        # At either end of the day the outermost input stands in for neighbours that do not exist.
-        places = {at: np.clip(steps_H + at, 0, z_NH.shape[1] - 1) for at in NEIGHBOURS}
-        columns = {f"input_{at:+d}": z_NH[:, place_H] for at, place_H in places.items()}
-        # On a half-hourly day the thirds are night, midday and evening.
-        thirds = zip(("night", "midday", "evening"), np.array_split(z_NH, 3, axis=1), strict=True)
-        columns |= {
-            "entity": _encode_entity(space, views),
-            "day_mean": z_NH.mean(axis=1, keepdims=True),
-            "day_min": z_NH.min(axis=1, keepdims=True),
-            "day_max": z_NH.max(axis=1, keepdims=True),
-            "day_last": z_NH[:, -1:],
-            "day_change": z_NH[:, -1:] - z_NH[:, :1],
-            **{name: part.mean(axis=1, keepdims=True) for name, part in thirds if part.shape[1]},
-            **_summarize_seasons(space.summarize_seasons(views), len(steps_H)),
-            **name_columns(CALENDAR_NAMES, encode_calendars(views)),
-        }
-        for response in space.steps:
-            columns[response.name] = stack_by_step(views, response.name)
-            columns[f"{response.name}_change"] = stack_change(views, response.name)
-        if route:
-            weather_NC = space.extract_weather(views)
-            columns |= name_columns(space.covariates, weather_NC)
-            columns |= space.compute_changes(weather_NC)
-        return columns
 
 
 class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
@@ -198,17 +152,6 @@ class PublishedErrorTrees(_Trees[PublishedErrorSpace]):
     # MAE is the first measure of every table
     _settings: ClassVar[dict[str, Any]] = {"objective": "regression_l1", "num_leaves": 31}
 
-    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
-        space = self._space
-        steps, days = space.encode(views)
-        columns = {**steps, "entity": _encode_entity(space, views), **days}
-        spread_N1 = space.scaler.stack_spreads(views)
-        published_NH = stack_published(views)
-        for name in space.past:
-            columns[name] = (stack_by_step(views, name) - published_NH) / spread_N1
-        weather_steps, weather_days = encode_weather(views, space.weather)
-        return columns | weather_steps | weather_days
-
 
 class OwnWeatherTrees(_Trees[PastSpace]):
     """Changes from the last fortnight, by past, calendar and weather, for each lead."""
@@ -219,11 +162,6 @@ class OwnWeatherTrees(_Trees[PastSpace]):
     # Fewer bins are twice as fast, and no worse
     _settings: ClassVar[dict[str, Any]] = PublishedErrorTrees._settings | {"max_bin": 63}
 
-    def _build_columns(self, views: Sequence[WindowView], route: int) -> dict[str, FloatArray]:
-        space = self._space
-        steps, days = space.encode(views)
-        return {"entity": _encode_entity(space, views), **steps, **days}
-
 
 _LONGEST_NAME = 80
 _LAGGED_FILE, _ROWS_FILE = "lagged.txt", "rows.safetensors"
@@ -232,8 +170,7 @@ _LAGGED_FILE, _ROWS_FILE = "lagged.txt", "rows.safetensors"
 class LaggedTrees(Baseline):
     """One step ahead from lags, calendar and values known ahead, again and again to the horizon.
 
-    Values are counted from the mean of the last season, since trees do not follow a level beyond
-    those that they have seen.
+    Values are counted from the mean of the last season: trees follow no level beyond those seen.
     """
 
     name = "lagged-gbm"
@@ -241,16 +178,13 @@ class LaggedTrees(Baseline):
     cost = 10.0
     draws = True
     is_scored = False
-    _settings: ClassVar[dict[str, Any]] = {
-        "objective": "regression_l1",
-        "num_leaves": 31,
+    _settings: ClassVar[dict[str, Any]] = PublishedErrorTrees._settings | {
         "min_data_in_leaf": 20,
         "max_bin": 127,
     }
     _rounds: ClassVar[int] = 300
 
     def __init__(self, space: FeatureSpace, names: Sequence[str], model: Any) -> None:  # noqa: ANN401 - what was fitted
-        """Take a fitted model; use :meth:`fit` or :meth:`load`."""
         self._space = space
         self._names = tuple(names)
         self._model = model
@@ -265,20 +199,18 @@ class LaggedTrees(Baseline):
         grouped = group_by_series(train)
         rows, targets = [], []
         for entity, windows in grouped.items():
-            history = History.from_windows(windows, names)
-            view = windows[-1].view
-            newest = slice(-max(view.lookback + view.horizon, MOST_STEPS // len(grouped)), None)
-            z_T = space.scaler.scale(history.values_T[newest], entity)
-            start = shift(history.start_utc, len(history.values_T) - len(z_T), view.step)
-            place_R = np.flatnonzero(history.is_target_T[newest])
-            place_R = place_R[place_R >= view.lookback]
+            history, view = History.from_windows(windows, names), windows[-1].view
+            z_T = space.scaler.scale(history.values_T, entity)
+            # The newest steps after a whole look-back.
+            most = max(view.lookback + view.horizon, MOST_STEPS // len(grouped))
+            first = max(0, len(z_T) - most) + view.lookback
+            place_R = first + np.flatnonzero(history.is_target_T[first:])
             if not len(place_R):
                 continue
             pasts_TL = np.lib.stride_tricks.sliding_window_view(z_T, view.lookback)
-            past_RL = pasts_TL[place_R - view.lookback]
-            row_RF, level_R = _build_lags(view, past_RL)
-            calendar_RC = _encode_stamps(view, start, len(z_T))[place_R]
-            known_RK = [history.covariates[name][newest][place_R, None] for name in names]
+            row_RF, level_R = _build_lags(view, pasts_TL[place_R - view.lookback])
+            calendar_RC = _encode_stamps(view, history.start_utc, place_R.tolist())
+            known_RK = [history.covariates[name][place_R, None] for name in names]
             code_R1 = np.full((len(place_R), 1), space.entities.index(entity))
             rows.append(np.hstack([row_RF, calendar_RC, *known_RK, code_R1]))
             targets.append(z_T[place_R] - level_R)
@@ -293,11 +225,12 @@ class LaggedTrees(Baseline):
             return stack_rows([])
         horizon, lookback = find_horizon(views), views[0].lookback
         z_NT = np.hstack([self._space.scale_inputs(views), np.empty((len(views), horizon))])
-        calendar_NHC = np.stack([_encode_stamps(view, view.origin_utc, horizon) for view in views])
+        steps = range(horizon)
+        calendar_NHC = np.stack([_encode_stamps(view, view.origin_utc, steps) for view in views])
         known_NHK = [stack_by_step(views, name)[..., None] for name in self._names]
         ahead_NHC = np.concatenate([calendar_NHC, *known_NHK], axis=2)
-        code_N1 = _encode_entity(self._space, views)
-        for step in range(horizon):
+        code_N1 = self._space.encode_entities(views)[:, None]
+        for step in steps:
             row_NF, level_N = _build_lags(views[0], z_NT[:, step : step + lookback])
             rows = np.hstack([row_NF, ahead_NHC[:, step], code_N1])
             z_NT[:, lookback + step] = level_N + self._apply(rows)
@@ -406,37 +339,16 @@ def _build_lags(view: WindowView, past_RL: FloatArray) -> tuple[FloatArray, Floa
     return np.stack(columns, axis=1), level_R
 
 
-def _encode_stamps(view: WindowView, start: datetime, steps: int) -> FloatArray:
+def _encode_stamps(view: WindowView, start: datetime, steps: Iterable[int]) -> FloatArray:
     """Return the hour, weekday and season of the year of steps (T, C) on the series' own clock."""
     zone = ZoneInfo(view.calendar.timezone)
-    stamps = [shift(start, i, view.step).astimezone(zone) for i in range(steps)]
+    stamps = [shift(start, step, view.step).astimezone(zone) for step in steps]
     return np.array(
         [(s.hour * 60 + s.minute, s.weekday(), s.timetuple().tm_yday) for s in stamps], dtype=float
     )
 
 
-def _encode_entity(space: TrainSpace, views: Sequence[WindowView]) -> FloatArray:
-    return space.encode_entities(views)[:, None].astype(np.float64)
-
-
-def _summarize_seasons(summaries: dict[str, FloatArray], horizon: int) -> dict[str, FloatArray]:
-    """Return the columns of longer inputs by name, (N, H) or (N, 1)."""
-    if not summaries:
-        return {}
-
-    season = summaries["season_mean"].shape[1]
-    levels = summaries["season_levels"]
-    columns = {
-        "season_mean": summaries["season_mean"][:, np.arange(horizon) % season],
-        "level": levels.mean(axis=1, keepdims=True),
-        "level_change": levels[:, -1:] - levels.mean(axis=1, keepdims=True),
-    }
-    if "last_week" in summaries:
-        columns["last_week"] = summaries["last_week"]
-    return columns
-
-
-def _build_rows(columns: dict[str, FloatArray], horizon: int) -> FloatArray:
+def _build_rows(columns: Columns, horizon: int) -> FloatArray:
     """Return one row per window and step (N x H, F): the step, then the columns."""
     shape = (len(next(iter(columns.values()))), horizon)
     step_H = np.arange(horizon, dtype=np.float64)
@@ -452,8 +364,7 @@ BLEND_WEIGHTS: Mapping[str, float] = {CalendarRidge.name: 0.3, BoostedTrees.name
 class Blend(Baseline):
     """The mean of calendar ridge and boosted trees, which err on different days.
 
-    The weights are the argmin of validation MAE over tenths (decision 13-baselines); the optimum is
-    flat.
+    The weights are the argmin of validation MAE in tenths, a flat optimum (decision 13-baselines).
     """
 
     name = "blend"
@@ -462,7 +373,6 @@ class Blend(Baseline):
     most_steps = MOST_STEPS
 
     def __init__(self, ridge: Baseline, trees: Baseline) -> None:
-        """Take fitted parts, which others may use as well."""
         self._parts = (ridge, trees)
 
     @classmethod
@@ -473,21 +383,20 @@ class Blend(Baseline):
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit."""
-        mean_NH = np.zeros((len(views), find_horizon(views)))
-        for part in self._parts:
-            mean_NH += BLEND_WEIGHTS[part.name] * part.predict(views)
-        return mean_NH
+        weighted = [BLEND_WEIGHTS[part.name] * part.predict(views) for part in self._parts]
+        return np.asarray(sum(weighted))
 
     def save(self, folder: Path) -> None:
         """Write each part into a folder of its name and, last, ``baseline.json``."""
         for part in self._parts:
             part.save(folder / part.name)
-        write_baseline_file(folder, self.name, weights=dict(BLEND_WEIGHTS))
+        super().save(folder)
+
+    def _to_files(self) -> tuple[dict[str, Any], dict[str, bytes]]:
+        return {"weights": dict(BLEND_WEIGHTS)}, {}
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read what :meth:`save` wrote; CheckpointMismatch also if it has other weights."""
-        facts = read_baseline_file(folder, cls.name)
+    def _from_files(cls, facts: Mapping[str, Any], folder: Path) -> Self:
         if facts["weights"] != dict(BLEND_WEIGHTS):
             raise CheckpointMismatch(
                 f"{folder} is a blend of {facts['weights']}, this version blends "

@@ -20,11 +20,14 @@ from safetensors.numpy import load_file, save_file
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import DEFAULT_STEPS, Window, WindowView, count_minutes, replay_days
-from compevo_core.errors import DataError
+from compevo_core.data.window import WindowSet
+from compevo_core.errors import DataError, LeakageError
 
 POOLED_WINDOWS = 30.0
 """Windows that a series needs for its own mean error to count as much as the mean error of all
 series together: a series without known errors takes over the common drift."""
+
+_DIGITS = 9  # of errors: those that differ only in the last bits are equal
 
 Form = Literal["none", "mean", "kalman"]
 NOT_STARTED = -1
@@ -34,9 +37,8 @@ NOT_STARTED = -1
 class LevelRule:
     """How the past counts."""
 
-    # ``mean``: evidence decays by half in a half-life; ``kalman``: the level is a random walk,
-    # whose variance grows every day by what gives the filter the same time constant; ``none``: the
-    # level is zero
+    # ``mean``: evidence decays by half in a half-life; ``kalman``: the level is a random walk, and
+    # its variance grows daily to give the filter the same time constant; ``none``: it is zero
     form: Form
     half_life_days: float = 90.0  # half-life of the weight of an error
 
@@ -53,8 +55,7 @@ RULE_GRID: tuple[LevelRule, ...] = (
 def split_by_time(views: Sequence[WindowView]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Return the rows of the windows before and after the middle of their span.
 
-    A window of the first half whose target reaches into the second belongs to neither: at the
-    middle its truth was unknown.
+    One whose target reaches over the middle is in neither half: its truth was unknown there.
     """
     middle = sorted({view.origin_utc for view in views})
     middle_utc = middle[len(middle) // 2]
@@ -66,8 +67,7 @@ def split_by_time(views: Sequence[WindowView]) -> tuple[npt.NDArray[np.intp], np
 class ErrorLevels:
     """What is added to the forecasts of P fitted forecasters, by series and step.
 
-    Errors are kept in units of the scaler, so that series can lend each other what they know: as
-    their weighted sum and the sum of their weights, after the last known day.
+    It is kept as the weighted sum of scaled errors and the sum of weights after the last known day.
     """
 
     def __init__(
@@ -103,33 +103,28 @@ class ErrorLevels:
         minutes = count_minutes(views).tolist()
         if min(minutes) < self.minute:
             raise DataError(
-                "errors are added in the order of time, and a window is earlier than the last one "
-                "added: start over with all windows"
+                "a window is earlier than the last one added: add all again, in the order of time"
             )
         truth_N1H = np.stack([window.y for window in windows])[:, None]
         error_NPH = (truth_N1H - forecast_NPH) / self.scaler.stack_spreads(views)[:, None]
         for i in np.argsort(minutes, kind="stable").tolist():
             if self.minute != NOT_STARTED:
-                self._forget((minutes[i] - self.minute) / 1440)
+                days = (minutes[i] - self.minute) / 1440
+                # The weight of all errors shrinks; the mean that they stand for stays.
+                decay_EH = np.asarray(0.5 ** (days / self.rule.half_life_days))
+                if self.rule.form == "kalman":
+                    # The weight is the inverse variance of the level in units of an error's; in a
+                    # steady state the filter has the gain of the mean, 1 - 2^(-1 / half-life).
+                    gain = 1.0 - 0.5 ** (1.0 / self.rule.half_life_days)
+                    decay_EH = 1.0 / (1.0 + self.weight_EH * days * gain**2 / (1.0 - gain))
+                self._sum_PEH *= decay_EH
+                self.weight_EH *= decay_EH
             self.minute = minutes[i]
 
             # One that was missing has no weight.
             is_known_H = np.isfinite(error_NPH[i]).all(axis=0)
             self._sum_PEH[:, rows[i]] += np.where(is_known_H, error_NPH[i], 0.0)
             self.weight_EH[rows[i]] += is_known_H
-
-    def _forget(self, days: float) -> None:
-        """Let the weight of all errors shrink; the mean that they stand for stays."""
-        if self.rule.form == "kalman":
-            # The weight is the inverse variance of the level in units of an error's variance; in a
-            # steady state the filter has the gain of the mean, 1 - 2^(-1 / half-life).
-            gain = 1.0 - 0.5 ** (1.0 / self.rule.half_life_days)
-            decay_EH = 1.0 / (1.0 + self.weight_EH * days * gain**2 / (1.0 - gain))
-        else:
-            decay_EH = np.full_like(self.weight_EH, 0.5 ** (days / self.rule.half_life_days))
-
-        self._sum_PEH *= decay_EH
-        self.weight_EH *= decay_EH
 
     def estimate(self) -> FloatArray:
         """Return the level (P, E, H), scaled: each series' mean error, drawn to the pooled one.
@@ -138,11 +133,9 @@ class ErrorLevels:
         ``POOLED_WINDOWS``. The level is zero where no series has a known error.
         """
         total_H = self.weight_EH.sum(axis=0)
-        safe_H = np.where(total_H > 0, total_H, 1.0)
-        pooled_P1H = (self._sum_PEH.sum(axis=1) / safe_H)[:, None]
-        return np.asarray(
-            (self._sum_PEH + POOLED_WINDOWS * pooled_P1H) / (self.weight_EH + POOLED_WINDOWS)
-        )
+        pooled_P1H = (self._sum_PEH.sum(axis=1) / np.where(total_H > 0, total_H, 1.0))[:, None]
+        drawn_PEH = self._sum_PEH + POOLED_WINDOWS * pooled_P1H
+        return np.asarray(drawn_PEH / (self.weight_EH + POOLED_WINDOWS))
 
     def apply(self, views: Sequence[WindowView], forecast_NPH: FloatArray) -> FloatArray:
         """Return forecasts with the level of their series; DataError if train did not have it."""
@@ -183,9 +176,46 @@ def follow_levels(
     followed_NPH = np.empty_like(forecast_NPH)
 
     for ended, today in replay_days([window.view for window in windows]):
-        if ended:
-            levels.observe([windows[i] for i in ended], forecast_NPH[ended])
-        if today:
-            views = [windows[i].view for i in today]
-            followed_NPH[today] = levels.apply(views, forecast_NPH[today])
+        levels.observe([windows[i] for i in ended], forecast_NPH[ended])
+        views = [windows[i].view for i in today]
+        followed_NPH[today] = levels.apply(views, forecast_NPH[today])
     return followed_NPH
+
+
+def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) -> ErrorLevels:
+    """Estimate the level of validation forecasts, with the rule that does best there.
+
+    LeakageError for a window of another split; DataError without one forecast for each window.
+    """
+    others = {view.split for view in val.views()} - {"val"}
+    if others:
+        raise LeakageError(f"pass split('val') to recalibrate on, not windows of {sorted(others)}")
+    if forecast_NH.shape != val.truth().shape:
+        raise DataError(
+            f"forecasts of shape {forecast_NH.shape} for {len(val)} validation windows; "
+            "forecast every window once"
+        )
+
+    known = [i for i, window in enumerate(val) if np.isfinite(window.y).any()]
+    windows, forecast_NPH = [val[i] for i in known], forecast_NH[known][:, None]
+    views = [window.view for window in windows]
+
+    def estimate(rule: LevelRule, rows: npt.NDArray[np.intp]) -> ErrorLevels:
+        levels = ErrorLevels(rule, scaler, *forecast_NPH.shape[1:])
+        levels.observe([windows[i] for i in rows], forecast_NPH[rows])
+        return levels
+
+    first, second = split_by_time(views) if views else np.empty((2, 0), dtype=np.intp)
+    if not first.size:
+        return estimate(NO_LEVEL, np.arange(len(windows)))
+
+    # The rule whose level of the first half of validation is best on the second.
+    later = [views[i] for i in second]
+    truth_NH = np.stack([windows[i].y for i in second])
+    spread_N = scaler.stack_spreads(later)[:, 0]
+    errors = []
+    for rule in RULE_GRID:
+        levelled_NPH = estimate(rule, first).apply(later, forecast_NPH[second])
+        error_N = np.nanmean(np.abs(truth_NH - levelled_NPH[:, 0]), axis=1)
+        errors.append(float((error_N / spread_N).mean()))
+    return estimate(RULE_GRID[int(np.argmin(np.round(errors, _DIGITS)))], np.arange(len(windows)))

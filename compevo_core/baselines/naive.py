@@ -7,7 +7,9 @@ import numpy as np
 
 from compevo_core.baselines.base import (
     Baseline,
+    is_published,
     raise_if_held_out,
+    raise_if_lacking,
     repeat_last_season,
     stack_published,
 )
@@ -15,7 +17,6 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.steps import DAY, WEEK
 from compevo_core.data.view import WindowView, stack_rows
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError
 
 
 def has_full_week(view: WindowView) -> bool:
@@ -28,8 +29,7 @@ class NaiveForecast(Baseline):
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
-        """Check the split; there is nothing to fit and ``seed`` is not used."""
-        # Checked although nothing is learned: a caller that passes a later split has a mistake.
+        """Check the split, as a later one is a mistake; ``seed`` is not used."""
         raise_if_held_out(train, cls.name)
         return cls()
 
@@ -58,10 +58,10 @@ class LastValue(NaiveForecast):
     name = "last-value"
     title = "Last value"
 
-    @classmethod
-    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
+    @staticmethod
+    def _can_forecast(view: WindowView) -> bool:
         """Return whether it differs from persistence: on days and coarser steps with a season."""
-        return all(view.step >= DAY and view.seasons.reference > 1 for view in windows.views())
+        return view.step >= DAY and view.seasons.reference > 1
 
     def _forecast(self, view: WindowView) -> FloatArray:
         return np.full(view.horizon, view.x[-1])
@@ -72,18 +72,10 @@ class WeeklyPersistence(NaiveForecast):
 
     name = "weekly"
     title = "Weekly persistence"
-
-    @classmethod
-    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
-        """Return whether inputs hold a week."""
-        return all(has_full_week(view) for view in windows.views())
+    _can_forecast = staticmethod(has_full_week)
 
     def _forecast(self, view: WindowView) -> FloatArray:
-        if not has_full_week(view):
-            raise DataError(
-                f"weekly persistence needs 7 days of input; {view.dataset} has {view.lookback} x "
-                f"{view.step_minutes} min: leave it out of its table"
-            )
+        raise_if_lacking([view], has_full_week, "7 days of input")
         return np.resize(view.x[-(WEEK // view.step) :], view.horizon)
 
 
@@ -109,11 +101,7 @@ class PublishedForecast(NaiveForecast):
 
     name = "published"
     title = "Published forecast (AEMO POE50)"
-
-    @classmethod
-    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
-        """Return whether there is a publication for every window."""
-        return all(view.published is not None for view in windows.views())
+    _can_forecast = staticmethod(is_published)
 
     def predict(self, views: Sequence[WindowView]) -> FloatArray:
         """Return forecasts (N, H) in each view's unit; DataError if a view has none."""

@@ -18,6 +18,7 @@ columns, H horizon, P penalties.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -40,7 +41,6 @@ from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 SUFFIX = "+news"
@@ -93,13 +93,17 @@ class Columns:
 
         ids = sorted({name for view in views for name in view.candidate_ids})
         row_of = {name: row for row, name in enumerate(ids)}
-        titles_MW = self._encode([news.get_title(name) for name in ids])
+        # Titles are vectors of length one, or zero without a known word.
+        titles_MW = csr_matrix((len(ids), len(self.words)))
+        if ids and self.words:
+            vectorizer = _make_vectorizer(vocabulary=self.words)
+            vectorizer.idf_ = self.idf_W
+            titles_MW = vectorizer.transform([news.get_title(name) for name in ids])
         embeddings_ME = news.embeddings[news.find_rows(ids)]
         at_M = np.array([news.get_date(name).timestamp() for name in ids])
 
-        counts_N = [len(view.candidate_ids) for view in views]
-        window_P = np.repeat(np.arange(len(views)), counts_N)
-        article_P = np.array([row_of[name] for view in views for name in view.candidate_ids], int)
+        pairs = [(n, row_of[name]) for n, view in enumerate(views) for name in view.candidate_ids]
+        window_P, article_P = np.array(pairs, dtype=int).reshape(-1, 2).T
         known_N = np.array([view.known_before.timestamp() for view in views])
         age_P = (known_N[window_P] - at_M[article_P]) / DAY.total_seconds()
 
@@ -107,22 +111,11 @@ class Columns:
         for after, until in zip((0, *ages), ages, strict=False):
             chosen_P = (age_P >= after) & (age_P < until)
             places = (window_P[chosen_P], article_P[chosen_P])
-            ones = np.ones(chosen_P.sum())
-            named_NM = csr_matrix((ones, places), shape=(len(views), len(ids)))
+            named_NM = csr_matrix((np.ones(chosen_P.sum()), places), shape=(len(views), len(ids)))
             columns.append((named_NM @ titles_MW).toarray())
             if sentences:
                 columns.append(named_NM @ embeddings_ME)
         return np.concatenate(columns, axis=1)
-
-    def _encode(self, titles: Sequence[str]) -> "csr_matrix":
-        """Return titles (M, W) as vectors of length one, or zero without a known word."""
-        from scipy.sparse import csr_matrix
-
-        if not self.words:
-            return csr_matrix((len(titles), 0))
-        vectorizer = _make_vectorizer(vocabulary=self.words)
-        vectorizer.idf_ = self.idf_W
-        return vectorizer.transform(titles) if titles else csr_matrix((0, len(self.words)))
 
 
 def _make_vectorizer(**options: Any) -> "TfidfVectorizer":  # noqa: ANN401 - of scikit-learn
@@ -145,6 +138,17 @@ class Choice:
     penalty: float
     held_out_RH: FloatArray  # readings of later parts by fits on earlier ones, zero before
     left: float  # sum of the absolute errors that they leave
+
+
+@dataclass(frozen=True, eq=False)
+class NewsWeights:
+    """What the articles of some ages change in all series, or in one in addition."""
+
+    entity: str  # "" for all
+    ages: tuple[int, ...]
+    sentences: bool
+    mean_K: FloatArray
+    weights_KH: FloatArray  # of deviations from the mean, for scaled forecasts
 
 
 class NewsSample:
@@ -196,9 +200,9 @@ class NewsSample:
     def choose(self, rows: Sequence[int], y_RH: FloatArray) -> Choice:
         """Return what explains these rows best, first the ages by words, then with sentences."""
         by_words = [self._try(rows, y_RH, ages, sentences=False) for ages in AGES]
-        best = min(by_words, key=lambda choice: choice.left)
+        best = min(by_words, key=attrgetter("left"))
         both = self._try(rows, y_RH, best.ages, sentences=True)
-        return both if both.left < best.left else best
+        return min(best, both, key=attrgetter("left"))
 
     def _try(
         self, rows: Sequence[int], y_RH: FloatArray, ages: tuple[int, ...], *, sentences: bool
@@ -220,11 +224,15 @@ class NewsSample:
         gain_R = (np.abs(y_RH) - np.abs(y_RH - choice.held_out_RH)).sum(axis=1)
         return bool(min(gain_R.sum(), np.array_split(gain_R, _PARTS)[-1].sum()) > 0)
 
-    def fit(self, rows: Sequence[int], y_RH: FloatArray, choice: Choice) -> FloatArray:
-        """Return the weights (K, H) of a choice, fitted on all of these rows."""
-        x_RK = self.center(choice.ages, choice.sentences)[1][list(rows)]
+    def fit(
+        self, entity: str, rows: Sequence[int], y_RH: FloatArray, choice: Choice
+    ) -> NewsWeights:
+        """Return the weights of a choice for a series, or for all, fitted on all of these rows."""
+        mean_K, all_RK = self.center(choice.ages, choice.sentences)
+        x_RK = all_RK[list(rows)]
         shifted_RR = x_RK @ x_RK.T + choice.penalty * np.eye(len(rows))
-        return np.asarray(x_RK.T @ np.linalg.solve(shifted_RR, y_RH))
+        weights_KH = np.asarray(x_RK.T @ np.linalg.solve(shifted_RR, y_RH))
+        return NewsWeights(entity, choice.ages, choice.sentences, mean_K, weights_KH)
 
 
 def find_missed(base: str, train: WindowSet, fit: FitBaseline, *, seed: int = 0) -> FloatArray:
@@ -254,17 +262,6 @@ def standardize(
         scale[entity] = spread or 1.0
         scaled_NH[own] = np.nan_to_num(left_NH / scale[entity])
     return scale, scaled_NH
-
-
-@dataclass(frozen=True, eq=False)
-class NewsWeights:
-    """What the articles of some ages change in all series, or in one in addition."""
-
-    entity: str  # "" for all
-    ages: tuple[int, ...]
-    sentences: bool
-    mean_K: FloatArray
-    weights_KH: FloatArray  # of deviations from the mean, for scaled forecasts
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,9 +309,7 @@ class NewsRidge:
                 continue
             choice = sample.choose(rows, y_RH)
             if sample.helps(choice, y_RH):
-                mean_K, _ = sample.center(choice.ages, choice.sentences)
-                weights_KH = sample.fit(rows, y_RH, choice)
-                parts.append(NewsWeights(entity, choice.ages, choice.sentences, mean_K, weights_KH))
+                parts.append(sample.fit(entity, rows, y_RH, choice))
         return cls(fit(base, train, seed=seed), columns, scale, parts, news)
 
     def predict(
@@ -357,9 +352,8 @@ class NewsRidge:
             tensors |= {f"{number}.{of}": getattr(part, of) for of in _TENSORS}
         save_file({k: np.ascontiguousarray(v) for k, v in tensors.items()}, folder / _WEIGHTS_FILE)
         parts = [[part.entity, part.ages, part.sentences] for part in self.parts]
-        write_baseline_file(
-            folder, self.name, words=self.columns.words, scale=self.scale, parts=parts
-        )
+        words = self.columns.words
+        write_baseline_file(folder, self.name, words=words, scale=self.scale, parts=parts)
 
     @classmethod
     def load(cls, folder: Path, base: Baseline, news: NewsPool | None = None) -> Self:
@@ -367,9 +361,7 @@ class NewsRidge:
         facts = read_baseline_file(folder, base.name + SUFFIX)
         tensors = load_file(folder / _WEIGHTS_FILE)
         parts = [
-            NewsWeights(
-                entity, tuple(ages), sentences, *(tensors[f"{n}.{name}"] for name in _TENSORS)
-            )
+            NewsWeights(entity, tuple(ages), sentences, *(tensors[f"{n}.{of}"] for of in _TENSORS))
             for n, (entity, ages, sentences) in enumerate(facts["parts"])
         ]
         columns = Columns(tuple(facts["words"]), tensors["idf_W"])

@@ -3,12 +3,10 @@
 What belongs here: the multi-output regression that regions share, each with a shrunken map of its
 own, its penalty, and the models. What does not: features (``baselines.features``).
 
-``REGIONAL_SCALE`` and ``TOLERANCE`` are the argmin, over a grid of 90 settings, of the mean 2020
-validation MAE of the two maps of the calendar ridge. Shapes: N windows, H horizon, F features, E
-entities.
+``REGIONAL_SCALE`` and ``TOLERANCE`` are the argmin, over 90 settings, of the mean 2020 validation
+MAE of both maps of the calendar ridge. Shapes: N windows, H horizon, F features, E entities.
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,25 +16,8 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from compevo_core.baselines.base import RoutedBaseline, SpaceT
-from compevo_core.baselines.features import (
-    ERRORS,
-    FLAGS,
-    LAST_ERROR,
-    PAST_NAMES,
-    SCALES,
-    TEMPERATURE,
-    FeatureSpace,
-    PastSpace,
-    PublishedErrorSpace,
-    average_blocks,
-    encode_calendars,
-    encode_degree_blocks,
-    knows_weeks,
-    measure_surprise,
-    split_weeks,
-)
+from compevo_core.baselines.features import FeatureSpace, PastSpace, PublishedErrorSpace
 from compevo_core.data.arrays import FloatArray, IntArray, mean_known
-from compevo_core.data.context import PUBLISHED
 from compevo_core.data.splits import leave_out_blocks
 from compevo_core.data.view import Window, WindowView
 from compevo_core.errors import CheckpointMismatch, DataError
@@ -57,7 +38,6 @@ TENSORS_FILE = "ridge.safetensors"
 _ARRAYS = ("mean", "spread", "offset", "weights")
 
 _PART = 4096  # windows
-_WEEK_MEAN = ERRORS[2]  # stands in for an error that was not known yet
 _SMALLEST_SPREAD = 1e-9  # a column with less is constant and must not be divided by it
 
 
@@ -104,10 +84,6 @@ class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
 
     _least_spread: ClassVar[float] = 0.0  # by which every column counts as varying
 
-    @abstractmethod
-    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        """Return the columns (N, F) of a route."""
-
     def _fit_model(self, windows: Sequence[Window], route: int, seed: int) -> LinearMap:
         """Fit a map on the known targets; DataError if a step is known in too few windows.
 
@@ -117,7 +93,7 @@ class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
         views = [window.view for window in windows]
         # Part by part: what the columns are made of is larger than they are.
         starts = range(0, len(views), _PART)
-        parts = [self._build_features(views[first : first + _PART], route) for first in starts]
+        parts = [self._space.build_features(views[at : at + _PART], route) for at in starts]
         features_NF = np.concatenate(parts)
         target_NH = _mask_partial_windows(self._space.scale_targets(windows))
 
@@ -150,7 +126,7 @@ class _Ridge(RoutedBaseline[SpaceT, LinearMap]):
         return replace(unfitted, penalty=penalty, weights=weights)
 
     def _apply(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        features_NF, linear_map = self._build_features(views, route), self._models[route]
+        features_NF, linear_map = self._space.build_features(views, route), self._models[route]
         if features_NF.shape[1] != len(linear_map.mean):
             raise CheckpointMismatch(
                 f"this version's {self.name} has {features_NF.shape[1]} columns of "
@@ -196,26 +172,6 @@ class CalendarRidge(_Ridge[FeatureSpace]):
     title = "Calendar ridge"
     _space_class = FeatureSpace
 
-    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        space = self._space
-        z_NH = space.scale_recent(views)
-        level = z_NH.mean(axis=1, keepdims=True)
-
-        # Shape and level are separate columns: the penalty may shrink one and leave the other.
-        parts = [z_NH - level, level, encode_calendars(views)]
-        parts += [part - level for part in space.summarize_seasons(views).values()]
-        if all(map(knows_weeks, views)):
-            # The parts of the last day's deviation from the usual week that surprise.
-            left_NDS = [split_weeks(view.known, view.seasons.day)[1] for view in views]
-            surprises_N2 = np.array(
-                [measure_surprise(left_DS) * left_DS[-1].mean() for left_DS in left_NDS]
-            )
-            parts.append(surprises_N2 / space.scaler.stack_spreads(views))
-        if route:
-            weather_NC = space.extract_weather(views)
-            parts += [weather_NC, space.compute_hinges(weather_NC)]
-        return np.concatenate(parts, axis=1)
-
 
 class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
     """The error of the published forecast, from yesterday's errors and changes, and the calendar.
@@ -227,14 +183,6 @@ class PublishedErrorRidge(_Ridge[PublishedErrorSpace]):
     name = "published-error-ridge"
     title = "Ridge on the published forecast's error"
     _space_class = PublishedErrorSpace
-
-    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        steps, days = self._space.encode(views)
-        known_NH = np.where(np.isnan(steps[LAST_ERROR]), steps[_WEEK_MEAN], steps[LAST_ERROR])
-        # Covariates enter only by day: at dawn, solar power hardly varies in winter, and a column
-        # in units of that spread would run away in summer.
-        parts = [np.nan_to_num(known_NH), steps[f"{PUBLISHED}_change"], *days.values()]
-        return np.concatenate(parts, axis=1)
 
 
 class OwnWeatherRidge(_Ridge[PastSpace]):
@@ -248,22 +196,6 @@ class OwnWeatherRidge(_Ridge[PastSpace]):
     title = "Ridge on own past and forecast weather"
     _space_class = PastSpace
     _least_spread = 0.3
-
-    def _build_features(self, views: Sequence[WindowView], route: int) -> FloatArray:
-        space = self._space
-        steps, days = space.encode(views)
-        # Half-hours that are not known yet are taken from the day before.
-        yesterday_NH, before_NH, week_NH = (steps[name] for name in PAST_NAMES)
-        known_NH = np.where(np.isnan(yesterday_NH), before_NH, yesterday_NH)
-
-        parts = [average_blocks(known_NH, 12), average_blocks(week_NH, 6)]
-        parts += [days[name] for name in ("level", "past_last_known", *FLAGS)]
-        for name in space.weather:
-            beyond_NH = steps[f"{name}_beyond"] / SCALES.get(name, 1.0)
-            parts.append(beyond_NH.mean(axis=1, keepdims=True))
-        if TEMPERATURE in space.weather:
-            parts += encode_degree_blocks(views)
-        return np.concatenate(parts, axis=1)
 
 
 def _mask_partial_windows(target_NH: FloatArray) -> FloatArray:
@@ -320,8 +252,7 @@ def _fit_map(
                 missed = judged @ _solve(kept_gram, kept_moment, penalty) - expected
                 errors[j] += np.abs(missed).sum()  # MAE is the first measure of every table
 
-    is_good = errors <= (1 + TOLERANCE) * errors.min()
-    penalty = PENALTIES[int(np.flatnonzero(is_good)[-1])]
+    penalty = PENALTIES[int(np.flatnonzero(errors <= (1 + TOLERANCE) * errors.min())[-1])]
     solution = np.zeros((design.shape[1], target_NH.shape[1]))
     for steps, gram, moment in sums:
         solution[:, steps] = _solve(gram, moment, penalty)

@@ -59,15 +59,13 @@ class _FormedSeries(Baseline):
     is_scored = False
 
     def __init__(self, forms: Mapping[str, Form]) -> None:
-        """Take the form of each entity; use :meth:`fit`."""
         self._forms = dict(forms)
 
     @classmethod
     def fit(cls, train: WindowSet, *, seed: int = 0) -> Self:
         """Choose the form of every entity; ``seed`` is not used.
 
-        ConfigError if an extra is not installed; DataError if a look-back is too short for every
-        form.
+        ConfigError if an extra is not installed; DataError if no form fits so short a look-back.
         """
         raise_if_held_out(train, cls.name)
         grouped = group_by_series(train)
@@ -154,9 +152,9 @@ def _average_by_minute(parts: Iterable[tuple[WindowView, int, FloatArray]]) -> d
     values: dict[int, list[float]] = defaultdict(list)
     for view, first, known in parts:
         minutes = _list_minutes(view, first, first + len(known))
-        for minute, value in zip(minutes, known, strict=True):
+        for minute, value in zip(minutes, known.tolist(), strict=True):
             if np.isfinite(value):
-                values[minute].append(float(value))
+                values[minute].append(value)
     return {minute: float(np.mean(known)) for minute, known in values.items()}
 
 
@@ -184,8 +182,7 @@ class Ets(_FormedSeries):
         ets = import_package("statsforecast.ets")  # takes three seconds
         steps = max(_FEWEST_STEPS, min(_MOST_STEPS, _MOST_FITTED // series))
         left_T, _, season = _take_off_long(view.known[-steps:], view.seasons.shortest)
-        is_long = len(left_T) >= max(2 * season, season + _SPARE_INPUTS)
-        is_seasonal = is_long and _explain(left_T, season)
+        is_seasonal = season > 1 and _is_long(left_T, season) and _explain(left_T, season)
         model = ets.ets_f(
             left_T,
             m=season if is_seasonal else 1,
@@ -196,10 +193,31 @@ class Ets(_FormedSeries):
         return [str(model["components"]), np.nan_to_num(model["par"][:4]).tolist()]
 
     def _forecast(self, view: WindowView, form: Form) -> FloatArray:
-        known_T = view.known[-_MOST_STEPS:]
-        left_T, shape_S, season = _take_off_long(known_T, view.seasons.shortest)
-        future_H = _go_on(left_T, season, view.horizon, form)
-        return np.asarray(future_H + np.resize(shape_S, view.horizon))
+        left_T, shape_S, season = _take_off_long(view.known[-_MOST_STEPS:], view.seasons.shortest)
+        components, rates = form
+        if left_T.min() <= 0:
+            components = components.replace("M", "A")
+        if not _is_long(left_T, season):
+            components = components[:2] + "N" + components[3:]
+        library = import_package("statsforecast.ets")
+        _, trend, seasonal = components[:3]
+        season = 1 if seasonal == "N" else season
+        state = library.initstate(left_T, season, trend, seasonal)
+        if seasonal != "N":
+            # Seasons add up to nothing, or are one in the mean.
+            known = state[1 if trend == "N" else 2 :].sum()
+            state = np.append(state, (season if seasonal == "M" else 0.0) - known)
+        parameters = np.concatenate([rates, state])
+        model = {"m": season, "components": components, "par": parameters, "fit": None}
+        model["n_params"] = len(parameters)
+        # Known values follow the states that their first seasons begin.
+        future = library.forecast_ets(library.forward_ets(model, left_T), view.horizon)
+        mean_H = np.asarray(future["mean"], dtype=np.float64)
+        return np.asarray(mean_H + np.resize(shape_S, view.horizon))
+
+
+def _is_long(known_T: FloatArray, season: int) -> bool:
+    return len(known_T) >= max(2 * season, season + _SPARE_INPUTS)
 
 
 _RATES = np.array([1.0, 0.6, 0.3, 0.15, 0.08, 0.04, 0.02, 0.01, 0.005])  # of a level, by step
@@ -229,7 +247,7 @@ class SeasonalLevel(_FormedSeries):
         is_positive = min(window.view.known.min() for window in judged) > 0
         ways = [False, True] if is_positive else [False]
 
-        best: tuple[float, Form] = (np.inf, [])
+        tried: list[tuple[float, Form]] = []
         for season, multiplies in product(sorted(seasons), ways):
             error_RD = np.zeros((len(_RATES), len(_DRIFTS)))
             for window in judged:
@@ -237,13 +255,13 @@ class SeasonalLevel(_FormedSeries):
                 error_RD += np.nansum(np.abs(forecast_RDH - window.y), axis=2)
             rate, drift = divmod(int(error_RD.argmin()), len(_DRIFTS))
             form = [season, multiplies, float(_RATES[rate]), float(_DRIFTS[drift])]
-            best = min(best, (float(error_RD.min()), form), key=itemgetter(0))
-        return best[1]
+            tried.append((float(error_RD.min()), form))
+        return min(tried, key=itemgetter(0))[1]
 
     def _forecast(self, view: WindowView, form: Form) -> FloatArray:
         season, multiplies, rate, drift = form
-        one = np.array([rate]), np.array([drift])
-        return np.asarray(_extrapolate(view, season, multiplies, *one)[0, 0])
+        forecast_RDH = _extrapolate(view, season, multiplies, np.array([rate]), np.array([drift]))
+        return np.asarray(forecast_RDH[0, 0])
 
 
 def _extrapolate(
@@ -297,11 +315,7 @@ class DoubleSeason(_FormedSeries):
 
     name = "double-season"
     title = "Day and week"
-
-    @classmethod
-    def is_applicable(cls, windows: WindowSet, train: WindowSet | None = None) -> bool:
-        """Return whether inputs hold two weeks of steps shorter than a day."""
-        return all(map(knows_weeks, windows.views()))
+    _can_forecast = staticmethod(knows_weeks)
 
     @classmethod
     def _choose(cls, windows: Sequence[Window], series: int) -> Form:
@@ -316,17 +330,15 @@ class DoubleSeason(_FormedSeries):
         truth_R = truth_R[is_known_R]
         lowest = min(truth_R.min(), *(window.view.known.min() for window in judged))
 
-        best: tuple[float, Form] = (np.inf, [])
+        tried: list[tuple[float, Form]] = []
         for is_log in [False, True] if lowest > 0 else [False]:
             described = [_describe_week(window.view, is_log) for window in judged]
-            usual_R, x_RF = (
-                np.concatenate(part)[is_known_R] for part in zip(*described, strict=True)
-            )
+            usual_R, x_RF = (np.concatenate(of)[is_known_R] for of in zip(*described, strict=True))
             weight_F = _fit_absolute(x_RF, (np.log(truth_R) if is_log else truth_R) - usual_R)
             forecast_R = usual_R + x_RF @ weight_F
             error = float(np.abs((np.exp(forecast_R) if is_log else forecast_R) - truth_R).sum())
-            best = min(best, (error, [is_log, weight_F.tolist()]), key=itemgetter(0))
-        return best[1]
+            tried.append((error, [is_log, weight_F.tolist()]))
+        return min(tried, key=itemgetter(0))[1]
 
     def _forecast(self, view: WindowView, form: Form) -> FloatArray:
         is_log, weights = bool(form[0] and view.known.min() > 0), np.array(form[1])
@@ -375,32 +387,6 @@ def _weigh(rate: float, steps: int) -> FloatArray:
     return np.asarray(weight_T / weight_T.sum())
 
 
-def _go_on(known_T: FloatArray, season: int, horizon: int, form: Form) -> FloatArray:
-    """Return the forecast (H,) after known values, whose first seasons begin the states."""
-    components, rates = form
-    if known_T.min() <= 0:
-        components = components.replace("M", "A")
-    if len(known_T) < max(2 * season, season + _SPARE_INPUTS):
-        components = components[:2] + "N" + components[3:]
-    library = import_package("statsforecast.ets")
-    _, trend, seasonal = components[:3]
-    season = 1 if seasonal == "N" else season
-    state = library.initstate(known_T, season, trend, seasonal)
-    if seasonal != "N":
-        # Seasons add up to nothing, or are one in the mean.
-        known = state[1 if trend == "N" else 2 :].sum()
-        state = np.append(state, (season if seasonal == "M" else 0.0) - known)
-    model = {
-        "m": season,
-        "components": components,
-        "par": np.concatenate([rates, state]),
-        "fit": None,
-        "n_params": len(rates) + len(state),
-    }
-    fitted = library.forward_ets(model, known_T)
-    return np.asarray(library.forecast_ets(fitted, horizon)["mean"], dtype=np.float64)
-
-
 def _take_off_long(known_T: FloatArray, season: int) -> tuple[FloatArray, FloatArray, int]:
     """Return values without the mean shape of a long season, that shape (S,), what season is left.
 
@@ -416,11 +402,8 @@ def _take_off_long(known_T: FloatArray, season: int) -> tuple[FloatArray, FloatA
 
 def _explain(known_L: FloatArray, season: int) -> bool:
     """Whether a mean season explains enough of the variation within seasons."""
-    seasons = len(known_L) // season
-    if seasons < 2 or season < 2:
-        return False
-    rows = known_L[len(known_L) - seasons * season :].reshape(seasons, season)
+    rows = known_L[len(known_L) % season :].reshape(-1, season)
     within = rows - rows.mean(axis=1, keepdims=True)
     # As many seasons of noise have a mean as well, which explains one part of as many.
-    left = float((within - within.mean(axis=0)).var()) * seasons / (seasons - 1)
+    left = float((within - within.mean(axis=0)).var()) * len(rows) / (len(rows) - 1)
     return left < (1 - _LEAST_EXPLAINED) * float(within.var())

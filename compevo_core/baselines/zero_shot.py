@@ -134,11 +134,8 @@ def _load_timesfm(folder: Path) -> MedianForecast:
     def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
         # Whole patches: what is missing in front is filled with zero, the mean of a scaled window.
         # Cutting at zero would look at the smallest value of the whole batch.
-        output = model(
-            past_values=list(x_NL),
-            forecast_context_len=math.ceil(x_NL.shape[1] / patch) * patch,
-            truncate_negative=False,
-        )
+        length = math.ceil(x_NL.shape[1] / patch) * patch
+        output = model(past_values=list(x_NL), forecast_context_len=length, truncate_negative=False)
         median_NH: Tensor = output.mean_predictions[:, :horizon]
         return median_NH
 
@@ -155,8 +152,7 @@ def _load_fracast(folder: Path) -> MedianForecast:
     def forecast(x_NL: "Tensor", horizon: int) -> "Tensor":
         import torch
 
-        quantiles_NHQ = model.forecast_batch(x_NL.numpy(), horizon=horizon)
-        return torch.from_numpy(quantiles_NHQ[..., median])
+        return torch.from_numpy(model.forecast_batch(x_NL.numpy(), horizon=horizon)[..., median])
 
     return forecast
 
@@ -251,8 +247,7 @@ class ZeroShot(Baseline):
         for length, place in places.items():
             x_NL = np.stack([views[i].known[-length:] for i in place])
 
-            # Models were trained on series of all sizes; in float32 a scaled window keeps its
-            # digits.
+            # Models know series of all sizes; in float32 a scaled window keeps its digits.
             mean_N1 = x_NL.mean(axis=1, keepdims=True)
             least_N1 = 1e-6 * np.maximum(np.abs(mean_N1), 1.0)  # if it never changes
             spread_N1 = np.maximum(x_NL.std(axis=1, keepdims=True), least_N1)

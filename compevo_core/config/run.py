@@ -16,21 +16,7 @@ from typing import Any, Self, get_args
 from pydantic import BaseModel, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from compevo_core.config.sections import (
-    BackboneConfig,
-    CalibrationConfig,
-    DebateConfig,
-    EvolutionConfig,
-    ForecastConfig,
-    GrpoConfig,
-    NewsConfig,
-    ObjectiveConfig,
-    OptimConfig,
-    PopulationConfig,
-    RunLengthConfig,
-    SelectionConfig,
-    SettingsSection,
-)
+from compevo_core.config import sections
 from compevo_core.errors import ConfigError
 from compevo_core.runtime.files import read_toml
 
@@ -84,7 +70,7 @@ _FAULTS = {
 
 _NUMERIC = {
     "population": ("agents", "members"),
-    "selection": tuple(SelectionConfig.model_fields),
+    "selection": tuple(sections.SelectionConfig.model_fields),
     "forecast": (
         "decoder",
         "prior",
@@ -98,21 +84,21 @@ _NUMERIC = {
 """Settings that act without a language model, by section."""
 
 
-class RunConfig(SettingsSection):
+class RunConfig(sections.SettingsSection):
     """All settings of one run; two runs with equal hashes and equal data are the same run."""
 
-    backbone: BackboneConfig = BackboneConfig()
-    population: PopulationConfig = PopulationConfig()
-    forecast: ForecastConfig = ForecastConfig()
-    news: NewsConfig = NewsConfig()
-    selection: SelectionConfig = SelectionConfig()
-    calibration: CalibrationConfig = CalibrationConfig()
-    evolution: EvolutionConfig = EvolutionConfig()
-    grpo: GrpoConfig = GrpoConfig()
-    objective: ObjectiveConfig = ObjectiveConfig()
-    debate: DebateConfig = DebateConfig()
-    optim: OptimConfig = OptimConfig()
-    run: RunLengthConfig = RunLengthConfig()
+    backbone: sections.BackboneConfig = sections.BackboneConfig()
+    population: sections.PopulationConfig = sections.PopulationConfig()
+    forecast: sections.ForecastConfig = sections.ForecastConfig()
+    news: sections.NewsConfig = sections.NewsConfig()
+    selection: sections.SelectionConfig = sections.SelectionConfig()
+    calibration: sections.CalibrationConfig = sections.CalibrationConfig()
+    evolution: sections.EvolutionConfig = sections.EvolutionConfig()
+    grpo: sections.GrpoConfig = sections.GrpoConfig()
+    objective: sections.ObjectiveConfig = sections.ObjectiveConfig()
+    debate: sections.DebateConfig = sections.DebateConfig()
+    optim: sections.OptimConfig = sections.OptimConfig()
+    run: sections.RunLengthConfig = sections.RunLengthConfig()
 
     @model_validator(mode="after")
     def _check_systems(self) -> Self:
@@ -220,11 +206,14 @@ class RunConfig(SettingsSection):
         needed: dict[str, object] = {"news.linear": True}
         if self.pays_for_readings:
             needed |= {"grpo.carry": "record", "run.fixed_logics": 0}
+            if self.selection.online and self.selection.rule == "paper":
+                # It continues each agent's own error, and these agents have earned gains.
+                needed |= {"selection.rule": "boa"}
         if self.news.fit == "joint":
             # An agent's own forecast overshoots, and no agent was fitted with another logic's news.
             needed |= {"objective.lambda_own": 0.0, "news.other_logics": 0.0}
             if self.selection.online:
-                # Other rules continue each agent's own error, and jointly fitted agents have none.
+                # Jointly fitted agents have no equal weights to keep.
                 needed |= {"selection.rule": "boa"}
         if self.forecast.decoder == "linear":
             needed |= {

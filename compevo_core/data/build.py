@@ -117,10 +117,8 @@ def build_views(
     left_out: dict[str, str] = {}
 
     for entity, frame in select_newest(chosen, until):
-        reaching = _reach_over_closed(spec, entity, frame, until)
-        gridded = grid_series(reaching, spec)
-        position = locate_origin(gridded, origin_utc)
-        inputs = cut_inputs(gridded, position, spec, unknown_steps)
+        gridded = grid_series(_reach_over_closed(spec, entity, frame, until), spec)
+        inputs = cut_inputs(gridded, locate_origin(gridded, origin_utc), spec, unknown_steps)
         if isinstance(inputs, str):
             last_utc = gridded.locate_start(len(gridded))
             left_out[entity] = (
@@ -378,7 +376,7 @@ def build_windows(
         "synthetic": any(is_synthetic(frame) for _, frame in chosen),
         "unused_series": unused,
         "dropped_origins": dict(sorted(dropped.items())),
-        "articles": context.candidates.count_articles() if context.candidates else 0,
+        "articles": context.candidates.count_articles(),
         "news_cutoff": news_cutoff,
         "holidays_version": HOLIDAYS_VERSION,
     }
@@ -386,7 +384,6 @@ def build_windows(
 
 
 def _find_boundaries(spec: DatasetSpec, gridded: Sequence[GriddedSeries]) -> list[Boundaries]:
-    """Return the split plan of each series."""
     if not spec.spans:
         # One calendar for all series. By fractions of its own, the train span of a series that
         # begins late would be in the test span of the others, and a model learns from all of them.

@@ -163,7 +163,6 @@ def _find_collapses(jumps: FloatArray, least: float, longest: int) -> BoolArray:
 
 
 def _describe_far(known: pl.DataFrame, step: timedelta) -> str:
-    """Describe values that are far from all others."""
     low, below, middle, above, high = (
         cast(float, known["value"].quantile(share)) for share in _QUANTILES
     )

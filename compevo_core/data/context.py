@@ -12,14 +12,13 @@ a data set asks for its past, means over the last seasons enter as ``<name>_mean
 series' own values as ``past``; where it asks for its year, last year's values and the holidays of
 each step enter as own covariates.
 
-Shapes: H horizon, V values of one entity and name, T steps from the oldest season on.
+Shapes: H horizon, S earlier seasons, V values of one entity and name, T steps from the oldest on.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, time, timedelta
-from typing import Any, cast
+from functools import partial
+from typing import NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -63,8 +62,8 @@ PAST_LAGS = (1, 2, 7)
 PAST_SEASONS = 14  # seasons over which own values and covariates are averaged: a fortnight of days
 PAST_MEAN = f"_mean{PAST_SEASONS}"
 
+# How many seasons before its origin the oldest values of a view lie
 SEASONS_BACK = max(*ERROR_LAGS, *ERROR_MEANS)
-"""How many seasons before its origin the oldest values of a view lie."""
 
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -175,10 +174,12 @@ def _count_microseconds(instant: datetime) -> int:
     return (instant - _EPOCH_UTC) // _MICROSECOND
 
 
-def index_daily(frame: pl.DataFrame) -> StepValues:
+def index_daily(frame: pl.DataFrame | None) -> StepValues:
     """Index a frame of ``COVARIATE_SCHEMA``: a day is a step, from midnight UTC."""
-    frame = validate_frame(frame, COVARIATE_SCHEMA, "covariate frame")
-    return StepValues(frame.with_columns(start_utc=pl.col("valid_date").cast(UTC_US)), DAY, 1)
+    if frame is not None:
+        frame = validate_frame(frame, COVARIATE_SCHEMA, "covariate frame")
+        frame = frame.with_columns(start_utc=pl.col("valid_date").cast(UTC_US))
+    return StepValues(frame, DAY, 1)
 
 
 class ContextBuilder:
@@ -197,19 +198,13 @@ class ContextBuilder:
     ) -> None:
         """Index every frame once; with ``spreads_news`` no domain or story crowds others out."""
         self._spec = spec
-        self._covariates = None if covariates is None else index_daily(covariates)
-        self._published: StepValues | None = None
+        self._covariates = index_daily(covariates)
         if published is not None:
             published = validate_frame(published, PUBLISHED_SCHEMA, "published forecast frame")
             published = published.with_columns(name=pl.col("quantile").cast(pl.String))
-        if published is not None or spec.published_evidence:
-            self._published = StepValues(published, spec.step, spec.horizon_steps)
-        self._step_covariates: StepValues | None = None
-        if step_covariates is not None:
-            self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
-        self.candidates: CandidateFinder | None = None
-        if articles is not None:
-            self.candidates = CandidateFinder(spec, articles, news_cutoff, is_spread=spreads_news)
+        self._published = StepValues(published, spec.step, spec.horizon_steps)
+        self._step_covariates = StepValues(step_covariates, spec.step, spec.horizon_steps)
+        self.candidates = CandidateFinder(spec, articles, news_cutoff, is_spread=spreads_news)
         self._cutoff = news_cutoff
         self._holidays: dict[tuple[Place, datetime], FloatArray] = {}  # which series share
 
@@ -230,17 +225,13 @@ class ContextBuilder:
         until = shift(origin_utc, -inputs.unknown_steps, spec.step)
         before = find_known_before(origin_utc, until)
         calendar = build_calendar(origin_utc, spec.find_place(entity), spec.horizon)
-        median = None
-        if self._published is not None:
-            median = self._published.find(entity, MEDIAN, origin_utc, before)
+        median_H = self._published.find(entity, MEDIAN, origin_utc, before)
         # The newest daily value of each name and lag, two days at most, that was available in time.
         daily: dict[str, float] = {}
-        if self._covariates is not None:
-            midnight = datetime.combine(calendar.target_date, time(), UTC)
-            days = (midnight, before, 2, 1)
-            for name in self._covariates.names(entity):
-                lags = enumerate(self._covariates.find_seasons(entity, name, *days)[:, 0].tolist())
-                daily |= {f"{name}_lag{lag}": value for lag, value in lags if np.isfinite(value)}
+        days = (datetime.combine(calendar.target_date, time(), UTC), before, 2, 1)
+        for name in self._covariates.names(entity):
+            lags = enumerate(self._covariates.find_seasons(entity, name, *days)[:, 0].tolist())
+            daily |= {f"{name}_lag{lag}": value for lag, value in lags if np.isfinite(value)}
 
         window_id = f"{spec.name}|{series.series_id}|{origin_utc:%Y%m%dT%H%MZ}"
         if inputs.unknown_steps:
@@ -256,8 +247,8 @@ class ContextBuilder:
             calendar=calendar,
             covariates=daily,
             # A part of a forecast cannot be compared with whole ones.
-            published=median if median is not None and np.isfinite(median).all() else None,
-            candidate_ids=self.candidates.find(entity, before) if self.candidates else (),
+            published=median_H if np.isfinite(median_H).all() else None,
+            candidate_ids=self.candidates.find(entity, before),
             leaky=self._cutoff != "origin",
             n_filled=inputs.n_filled,
             unknown_steps=inputs.unknown_steps,
@@ -277,49 +268,56 @@ class ContextBuilder:
     def _find_step_covariates(
         self, entity: str, inputs: InputValues, before: datetime, series: GriddedSeries
     ) -> dict[str, FloatArray]:
-        """Return covariates by step, with the published forecast's other quantiles and errors."""
+        """Return covariates by step, own past values, and a published forecast's other quantiles.
+
+        Its errors, truth minus forecast, are those that a forecaster of each earlier season knew of
+        the same steps: the forecast was available as many seasons ``before``, and the truth was
+        measured when the view was made; NaN where it was not.
+        """
         by_step: dict[str, FloatArray] = {}
-        origin_utc = inputs.origin_utc
-        step = self._spec.step
-        seasons = find_seasons(
-            step, self._spec.lookback_steps, self._spec.horizon_steps, self._spec.season_steps
-        )
-        season, reference = seasons.day, seasons.reference
+        spec, origin_utc, step = self._spec, inputs.origin_utc, self._spec.step
+        seasons = find_seasons(step, spec.lookback_steps, spec.horizon_steps, spec.season_steps)
+        most_back = PAST_SEASONS if spec.past_evidence else 1
+        for name in self._step_covariates.names(entity):
+            season = seasons.reference if name.startswith(OWN) else seasons.day
+            known = self._step_covariates.find_seasons(
+                entity, name, origin_utc, before, most_back, season
+            )
+            # What begins to be stored one day, as forecast weather does, leaves the windows from
+            # before it as they were, and with them every model that was trained on them.
+            if np.isfinite(known[:2]).any():
+                by_step |= {name: known[0], f"{name}_lag1": known[1]}
+                if spec.past_evidence:
+                    by_step[f"{name}{PAST_MEAN}"] = mean_known(known[1:], axis=0)
 
-        covariates = self._step_covariates
-        most_back = PAST_SEASONS if self._spec.past_evidence else 1
-        if covariates is not None:
-            for name in covariates.names(entity):
-                back = reference if name.startswith(OWN) else season
-                known = covariates.find_seasons(entity, name, origin_utc, before, most_back, back)
-                # What begins to be stored one day, as forecast weather does, leaves the windows
-                # from before it as they were, and with them every model that was trained on them.
-                if np.isfinite(known[:2]).any():
-                    by_step |= {name: known[0], f"{name}_lag1": known[1]}
-                    if self._spec.past_evidence:
-                        by_step[f"{name}{PAST_MEAN}"] = mean_known(known[1:], axis=0)
-
-        if self._spec.year_evidence:
-            by_step |= self._find_last_year(inputs, series, reference)
-            by_step |= self._find_holidays(entity, origin_utc, reference)
-        if self._spec.past_evidence:
-            until = inputs.origin_utc - inputs.unknown_steps * step
-            starts = [origin_utc - back * season * step for back in range(1, PAST_SEASONS + 1)]
-            past = np.stack([_observe(series, s, until, self._spec.horizon_steps) for s in starts])
-            by_step |= {f"{PAST}_lag{lag}": past[lag - 1] for lag in PAST_LAGS}
-            by_step[f"{PAST}{PAST_MEAN}"] = mean_known(past, axis=0)
-        published = self._published
-        if published is None or not self._spec.published_evidence:
+        if spec.year_evidence:
+            by_step |= self._find_last_year(inputs, series, seasons.reference)
+            by_step |= self._find_holidays(entity, origin_utc, seasons.reference)
+        if not spec.past_evidence and not spec.published_evidence:
             return by_step
 
-        for quantile in published.names(entity):
+        until = origin_utc - inputs.unknown_steps * step
+        count = SEASONS_BACK if spec.published_evidence else PAST_SEASONS
+        backs = [number * seasons.day * step for number in range(1, count + 1)]
+        past = [_observe(series, origin_utc - back, until, spec.horizon_steps) for back in backs]
+        past_SH = np.stack(past)
+        if spec.past_evidence:
+            by_step |= {f"{PAST}_lag{lag}": past_SH[lag - 1] for lag in PAST_LAGS}
+            by_step[f"{PAST}{PAST_MEAN}"] = mean_known(past_SH[:PAST_SEASONS], axis=0)
+        if not spec.published_evidence:
+            return by_step
+
+        find = partial(self._published.find, entity)
+        for quantile in self._published.names(entity):
             if quantile != MEDIAN:
-                found = published.find(entity, quantile, origin_utc, before)
-                by_step[f"{PUBLISHED}_q{quantile}"] = found
-        by_step[f"{PUBLISHED}_lag1"] = published.find(
-            entity, MEDIAN, origin_utc - season * step, before - season * step
-        )
-        return by_step | self._find_published_errors(published, entity, inputs, before, series)
+                by_step[f"{PUBLISHED}_q{quantile}"] = find(quantile, origin_utc, before)
+        published_SH = np.stack([find(MEDIAN, origin_utc - back, before - back) for back in backs])
+        error_SH = past_SH - published_SH
+        by_step[f"{PUBLISHED}_lag1"] = published_SH[0]
+        by_step |= {f"{PUBLISHED}_error_lag{lag}": error_SH[lag - 1] for lag in ERROR_LAGS}
+        return by_step | {
+            f"{PUBLISHED}_error_mean{n}": mean_known(error_SH[:n], axis=0) for n in ERROR_MEANS
+        }
 
     def _find_last_year(
         self, inputs: InputValues, series: GriddedSeries, reference: int
@@ -357,50 +355,13 @@ class ContextBuilder:
         counts_T = self._holidays[key]
         return {HOLIDAY: counts_T[reference:], f"{HOLIDAY}_lag1": counts_T[:horizon]}
 
-    def _find_published_errors(
-        self,
-        published: StepValues,
-        entity: str,
-        inputs: InputValues,
-        before: datetime,
-        series: GriddedSeries,
-    ) -> dict[str, FloatArray]:
-        """Return what is known of a published forecast's errors, truth minus forecast, by step.
 
-        An error of an earlier season counts for the step at the same place in its season, as a
-        forecaster of that day would have known it, where its truth was measured when the view was
-        made; NaN where no season has one. The forecast of these steps must have been available
-        ``before``, forecasts of earlier seasons as many seasons earlier. The names are
-        ``published_error_lag<k>`` and ``published_error_mean<n>``, (H,) each.
-        """
-        until = inputs.origin_utc - inputs.unknown_steps * series.step
-        season = count_season_steps(series.step) * series.step
-        errors = np.full((SEASONS_BACK + 1, self._spec.horizon_steps), np.nan)
+class NewestKnown(NamedTuple):
+    """Instants of the newest things that views of one origin know, UTC; None where is none."""
 
-        for back in range(1, SEASONS_BACK + 1):
-            start = inputs.origin_utc - back * season
-            forecast = published.find(entity, MEDIAN, start, before - back * season)
-            errors[back] = _observe(series, start, until, len(forecast)) - forecast
-
-        by_lag = {f"{PUBLISHED}_error_lag{lag}": errors[lag] for lag in ERROR_LAGS}
-        return by_lag | {
-            f"{PUBLISHED}_error_mean{n}": mean_known(errors[1 : n + 1], axis=0) for n in ERROR_MEANS
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewestKnown:
-    """Instants of the newest things that views of one origin know, UTC."""
-
-    # By entity, the end of the newest interval that was measured; None where none was
-    values: dict[str, datetime | None]
-    # When the newest published forecast of the target steps came out; None where there is none
-    publication: datetime | None
-    article: datetime | None  # when the newest article became available; None where there is none
-
-    def as_facts(self) -> dict[str, Any]:
-        """Return the instants as text, ready for JSON."""
-        return dict(json.loads(json.dumps(asdict(self), default=datetime.isoformat)))
+    values: dict[str, datetime | None]  # by entity, the end of the newest measured interval
+    publication: datetime | None  # when the newest published forecast of the target steps came out
+    article: datetime | None  # when the newest article became available
 
 
 def find_newest_known(
@@ -425,16 +386,9 @@ def find_newest_known(
         known = own.filter(pl.col("start_utc") < view.information_until)
         newest = cast(datetime | None, known["start_utc"].max())
         # Finer than the grid, as a sensor of minutes may be: its interval ends within the step.
-        end = None if newest is None else min(newest + view.step, view.information_until)
-        values[view.entity] = end
-    return NewestKnown(
-        values=values,
-        publication=_find_newest(published, is_known & is_of_views & is_target),
-        article=_find_newest(articles, is_known),
+        values[view.entity] = newest and min(newest + view.step, view.information_until)
+    publication, article = (
+        None if frame is None else cast(datetime | None, frame.filter(rule)["available_at"].max())
+        for frame, rule in ((published, is_known & is_of_views & is_target), (articles, is_known))
     )
-
-
-def _find_newest(frame: pl.DataFrame | None, condition: pl.Expr) -> datetime | None:
-    if frame is None:
-        return None
-    return cast(datetime | None, frame.filter(condition)["available_at"].max())
+    return NewestKnown(values, publication, article)

@@ -1,6 +1,6 @@
 """Cutting one series into windows: known faults, origins, filled inputs, masked targets.
 
-What belongs here: the numbers of one series, and the table of bad readings with reason codes. What
+What belongs here: the numbers of one series, without bad readings (``known_faults.toml``). What
 does not: finding unknown faults (the pipeline's checks), calendar, news and covariates
 (``data.context``), split plans (``data.splits``), joining all of it (``data.build``).
 
@@ -11,7 +11,8 @@ against an invented value means nothing.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from compevo_core.data.series import regularise_series, resample_to_step
 from compevo_core.data.steps import DAY, count_steps, shift
 from compevo_core.data.view import MOST_PAST, count_season_steps
 from compevo_core.errors import DataError
+from compevo_core.runtime.files import read_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,41 +42,8 @@ class Fault:
     min_decimals: int | None = None
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_INSTANT = datetime(2200, 1, 1, tzinfo=UTC)
-_MAINLAND = r"^AEMO/HISTDEMAND/(NSW1|QLD1|SA1|VIC1)$"
-
-
-def _from_nem(year: int, month: int, day: int, hour: int, minute: int) -> datetime:
-    # AEMO's market clock is UTC+10 all year.
-    return datetime(year, month, day, hour, minute, tzinfo=UTC) - timedelta(hours=10)
-
-
-KNOWN_FAULTS: tuple[Fault, ...] = (
-    # All five regions stop at one value at the same time, up to 802 MW from AEMO's other measure.
-    Fault("stuck", _MAINLAND, _from_nem(2019, 4, 21, 19, 0), _from_nem(2019, 4, 21, 23, 0)),
-    Fault(
-        "stuck",
-        r"^AEMO/HISTDEMAND/TAS1$",
-        _from_nem(2019, 4, 21, 18, 30),
-        _from_nem(2019, 4, 21, 23, 0),
-    ),
-    # Three half-hours repeat an old value; a step of 1,000 MW follows.
-    Fault("stale", _MAINLAND, _from_nem(2019, 6, 8, 15, 30), _from_nem(2019, 6, 8, 17, 0)),
-    # Neighbouring half-hours read 4820, 312, 321 and 4355 MW.
-    Fault(
-        "bad-reading",
-        r"^AEMO/OPERATIONAL_DEMAND/VIC1$",
-        _from_nem(2025, 11, 11, 7, 30),
-        _from_nem(2025, 11, 11, 9, 30),
-    ),
-    # Weekends and holidays come from a curve through later days, so such a value uses prices after
-    # it. They are known by their seven and more decimals, which no quoted rate has.
-    Fault("interpolated", r"^N2F/AUD$", _EPOCH, _LAST_INSTANT, min_decimals=7),
-    # The publisher filled the values before mid-2010 from later years; nothing before 2014 is
-    # known to be sound.
-    Fault("unreliable-before-2014", r"^BITINFOCHARTS/", _EPOCH, datetime(2014, 1, 1, tzinfo=UTC)),
-)
+_FILE = Path(__file__).with_name("known_faults.toml")
+KNOWN_FAULTS = tuple(Fault(**fault) for fault in read_toml(_FILE, "install it again")["fault"])
 
 
 def apply_known_faults(frame: pl.DataFrame) -> pl.DataFrame:
@@ -125,7 +94,6 @@ class GriddedSeries:
     gaps: Mapping[str, int]  # counts by flag, for the manifest
 
     def __len__(self) -> int:
-        """Return the number of steps."""
         return len(self.observed)
 
     def locate_start(self, position: int) -> datetime:
@@ -183,8 +151,7 @@ def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) ->
     that divide a day follow from there; elsewhere the first origin is the first possible step.
     DataError if origins that follow the market's days would be at other times each day.
     """
-    start = spec.lookback_steps
-
+    possible = range(spec.lookback_steps, len(series) - spec.horizon_steps + 1)
     if spec.align_to_market_day and stride_steps > 1:
         stride = stride_steps * series.step
         if DAY % series.step or (stride % DAY and DAY % stride):
@@ -193,7 +160,8 @@ def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) ->
                 "of days, nor divides one; correct stride_steps of the data set"
             )
         # Days are a whole number of steps, and of 23 or 25 hours where clocks change.
-        first, last = (spec.to_market(series.locate_start(at)) for at in (start, len(series)))
+        ends = (spec.lookback_steps, len(series))
+        first, last = (spec.to_market(series.locate_start(at)) for at in ends)
         apart = min(stride, DAY)
         midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
         starts = [
@@ -202,10 +170,9 @@ def find_origins(series: GriddedSeries, spec: DatasetSpec, stride_steps: int) ->
         ]
         # A time that clocks skip is the next one.
         places = dict.fromkeys(count_steps(series.first_utc, at, series.step) for at in starts)
-        possible = range(start, len(series) - spec.horizon_steps + 1)
         return [place for place in places if place in possible][:: stride // apart]
 
-    return list(range(start, len(series) - spec.horizon_steps + 1, stride_steps))
+    return list(possible[::stride_steps])
 
 
 def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:

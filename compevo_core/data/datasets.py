@@ -1,24 +1,22 @@
 """The data sets: grid, series, places, split plan and news rule.
 
-What belongs here: declarations. What does not: code that reads or cuts data.
-
-Changing a value here changes the manifest hash of the windows, and so the identity of every result
-row.
+What belongs here: what a declaration has; the values are in ``datasets.toml``. What does not: code
+that reads or cuts data.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import polars as pl
+from pydantic import ConfigDict, TypeAdapter
 
 from compevo_core.data.calendar import Place
 from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Bounds
 from compevo_core.errors import ConfigError
-
-_NO_LAST_DAY = date(2099, 12, 31)  # a span that grows with the data
-
+from compevo_core.runtime.files import read_toml
 
 WLS, MINT, OLS, BOTTOM_UP = RECONCILIATIONS = ("wls", "mint", "ols", "bottom-up")
 ALL_SERIES = "*"  # all series that are not totals, as the parts of a total
@@ -62,6 +60,8 @@ class DatasetSpec:
     used and the manifest lists the others as unused.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")  # a misspelled field must not be ignored
+
     name: str
     variable: str
     step: timedelta
@@ -100,7 +100,6 @@ class DatasetSpec:
     year_evidence: bool = False
 
     def __post_init__(self) -> None:
-        """Check bounds before any work starts."""
         if self.stride_steps < 1 or self.step <= timedelta(0):
             raise ConfigError(
                 f"{self.name}: step {self.step} and stride {self.stride_steps} must be above zero"
@@ -182,138 +181,6 @@ class ZonedSpec(DatasetSpec):
         return pl.col("start_utc").dt.convert_time_zone(self.market_zone).dt.date()
 
 
-_CITY = {"NSW": "Sydney", "QLD": "Brisbane", "SA": "Adelaide", "TAS": "Hobart", "VIC": "Melbourne"}
-NEM_PLACES: dict[str, Place] = {
-    f"{state}1": Place(timezone=f"Australia/{city}", country="AU", subdivision=state)
-    for state, city in _CITY.items()
-}
-
-_FIRST_2026 = date(2026, 2, 19)  # first day of the subsets of 2026
-
-VALIDATION_START = date(2020, 7, 1)
-"""First day of electricity's validation span, the second half of 2020; train ends the day before.
-
-Chosen only on train and validation (decision 09-splits)."""
-
-
-def _aemo_span(
-    split: str, measure: str, first_day: date, last_day: date, *subsets: DaySubset
-) -> Span:
-    pattern = rf"^AEMO/{measure}/"
-    return Span(
-        split=split, series_pattern=pattern, first_day=first_day, last_day=last_day, subsets=subsets
-    )
-
-
-ELECTRICITY = DatasetSpec(
-    name="electricity",
-    variable="demand_mw",
-    step=timedelta(minutes=30),
-    stride_steps=48,
-    series=((r"^AEMO/(?:HISTDEMAND|TOTALDEMAND|OPERATIONAL_DEMAND)/([A-Z]+1)$", ""),),
-    places=NEM_PLACES,
-    default_place=NEM_PLACES["NSW1"],
-    market_offset=timedelta(hours=10),  # the market clock keeps no daylight saving
-    align_to_market_day=True,
-    spans=(
-        # AEMO's three measures of demand are three series. A window is cut from one of them, so
-        # none joins two; train holds windows of two measures, one after the other.
-        _aemo_span("train", "HISTDEMAND", date(2018, 12, 1), date(2019, 12, 31)),
-        _aemo_span("train", "TOTALDEMAND", date(2020, 1, 1), VALIDATION_START - timedelta(days=1)),
-        _aemo_span("val", "TOTALDEMAND", VALIDATION_START, date(2020, 12, 31)),
-        _aemo_span(
-            "test",
-            "TOTALDEMAND",
-            date(2021, 1, 1),
-            date(2021, 12, 31),
-            DaySubset(name="aemo-2021", first_day=date(2021, 1, 1), every=1, count=365),
-        ),
-        # To the last day that is complete: the subsets keep their days.
-        _aemo_span(
-            "inference",
-            "OPERATIONAL_DEMAND",
-            _FIRST_2026,
-            _NO_LAST_DAY,
-            DaySubset(name="inference-2026-100", first_day=_FIRST_2026, every=2, count=20),
-            DaySubset(name="inference-2026-200", first_day=_FIRST_2026, every=1, count=40),
-        ),
-    ),
-    max_fill_steps=12,
-    max_filled_inputs=12,
-    news_fewest=8,  # above the five articles that an agent reads at most in any preset
-    news_languages=("English",),
-    news_of_country=True,
-    mape_threshold=1.0,  # demand of South Australia crosses zero
-)
-
-# It shares regions, places, grid and news rule with the other measures.
-ELECTRICITY_OPERATIONAL = replace(
-    ELECTRICITY,
-    name="electricity-operational",
-    series=((r"^AEMO/OPERATIONAL_DEMAND/([A-Z]+1)$", ""),),
-    spans=(
-        # Settings of its base models were chosen on the folds of train, so only on days of 2025.
-        _aemo_span("train", "OPERATIONAL_DEMAND", date(2025, 5, 13), date(2025, 12, 31)),
-        _aemo_span("val", "OPERATIONAL_DEMAND", date(2026, 1, 1), date(2026, 2, 17)),
-        _aemo_span(
-            "test",
-            "OPERATIONAL_DEMAND",
-            date(2026, 2, 18),
-            date(2026, 3, 30),
-            DaySubset(name="operational-2026-200", first_day=_FIRST_2026, every=1, count=40),
-        ),
-        # Every later day that is complete: a frozen population forecasts it, and learns nothing.
-        _aemo_span("inference", "OPERATIONAL_DEMAND", date(2026, 3, 31), _NO_LAST_DAY),
-    ),
-    # 14 half-hours from 17:00, when AEMO issues its day-ahead forecast, to midnight.
-    unknown_steps=(0, 14),
-    published_evidence=True,
-    past_evidence=True,
-)
-
-EXCHANGE = DatasetSpec(
-    name="exchange",
-    variable="rate_usd_per_aud",
-    step=timedelta(days=1),
-    stride_steps=1,
-    # The benchmark's own rate first, so that results compare with published ones.
-    series=((r"^N2F/(AUD)$", ""), (r"^ECB/(AUD)$", "")),
-    default_place=Place(timezone="Australia/Sydney", country="AU", subdivision="NSW"),
-    first_day=date(2019, 1, 1),
-    last_day=date(2022, 12, 30),
-    # Weekends and holidays have no quoted rate, so up to half of an input may be carried over.
-    max_fill_steps=6,
-    max_filled_inputs=24,
-    mape_threshold=1e-6,
-)
-
-BITCOIN = DatasetSpec(
-    name="bitcoin",
-    variable="price_usd",
-    step=timedelta(days=1),
-    stride_steps=1,
-    series=((r"^BITINFOCHARTS/price$", "BTC"),),
-    default_place=Place(timezone="UTC"),
-    first_day=date(2019, 1, 14),
-    last_day=date(2021, 5, 20),
-    max_fill_steps=3,
-    max_filled_inputs=12,
-    mape_threshold=1e-6,
-)
-
-TRAFFIC = DatasetSpec(
-    name="traffic",
-    variable="occupancy",
-    step=timedelta(hours=1),
-    stride_steps=24,
-    series=((r"^PEMS862/(.+)$", ""), (r"^PEMS/(.+)$", "")),
-    default_place=Place(timezone="America/Los_Angeles", country="US", subdivision="CA"),
-    max_fill_steps=3,
-    max_filled_inputs=6,
-    mape_threshold=1e-3,
-)
-
-
 class _DatasetsByName(dict[str, DatasetSpec]):
     """Declarations by name; an unknown name raises an error that lists the known ones."""
 
@@ -321,6 +188,12 @@ class _DatasetsByName(dict[str, DatasetSpec]):
         raise ConfigError(f"no data set {name!r}; known: {', '.join(self)}")
 
 
-DATASETS: dict[str, DatasetSpec] = _DatasetsByName(
-    (spec.name, spec) for spec in (ELECTRICITY, ELECTRICITY_OPERATIONAL, EXCHANGE, BITCOIN, TRAFFIC)
-)
+_TABLES = read_toml(Path(__file__).with_name("datasets.toml"), "install it again")
+DATASETS: dict[str, DatasetSpec] = _DatasetsByName()
+for _name, _table in _TABLES.items():
+    # A declaration may begin with the fields of another.
+    _fields = {"name": _name, **_TABLES.get(_table.pop("like", ""), {}), **_table}
+    DATASETS[_name] = TypeAdapter(DatasetSpec).validate_python(_fields)
+
+ELECTRICITY, ELECTRICITY_OPERATIONAL, EXCHANGE, BITCOIN, TRAFFIC = DATASETS.values()
+NEM_PLACES = ELECTRICITY.places

@@ -22,6 +22,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import polars as pl
@@ -30,63 +31,24 @@ from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import ARTICLE_SCHEMA, validate_frame
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.runtime.files import hash_text
+from compevo_core.runtime.files import hash_text, read_toml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Country:
-    """Signs of a country's news.
+    """Signs of a country's news, as ``countries.toml`` describes them."""
 
-    ``names`` are the spellings of the publisher's country in lower case, ``domains`` endings of
-    addresses, ``words`` whole words of a title or body, and ``regions`` the words of each
-    subdivision.
-    """
-
-    names: tuple[str, ...]
-    domains: tuple[str, ...]
-    words: tuple[str, ...]
-    regions: Mapping[str, tuple[str, ...]]
+    names: Sequence[str]
+    domains: Sequence[str]
+    words: Sequence[str]
+    regions: Mapping[str, Sequence[str]]
 
 
-COUNTRIES: dict[str, Country] = {
-    "AU": Country(
-        names=("australia", "au"),
-        domains=(".au",),
-        words=(
-            "Australia",
-            "Australian",
-            "Australians",
-            "Aussie",
-            "NSW",
-            "New South Wales",
-            "Queensland",
-            "Tasmania",
-            "Sydney",
-            "Melbourne",
-            "Brisbane",
-            "Adelaide",
-            "Hobart",
-            "Canberra",
-            "AEMO",
-        ),
-        regions={
-            "NSW": ("NSW", "New South Wales", "Sydney", "Newcastle", "Wollongong"),
-            "QLD": ("QLD", "Queensland", "Brisbane", "Gold Coast", "Cairns", "Townsville"),
-            "SA": ("SA", "South Australia", "Adelaide"),
-            "TAS": ("TAS", "Tasmania", "Hobart", "Launceston"),
-            "VIC": ("VIC", "Victoria", "Melbourne", "Geelong"),
-        },
-    ),
-    "US": Country(
-        names=("united states", "us", "usa"),
-        domains=(".us", ".gov"),
-        words=("United States", "California", "Bay Area", "San Francisco", "Los Angeles"),
-        regions={"CA": ("California", "Bay Area", "San Francisco", "Oakland", "San Jose")},
-    ),
-}
-"""Signs by ISO code. A data set with another country needs an entry here."""
+_FILE = Path(__file__).with_name("countries.toml")
+COUNTRIES = {code: Country(**signs) for code, signs in read_toml(_FILE, "install it again").items()}
+"""Signs by ISO code."""
 
-_ADD = "add it to COUNTRIES in compevo_core/data/news.py"
+_ADD = "add it to compevo_core/data/countries.toml"
 
 
 def is_of_country(country: str) -> pl.Expr:
@@ -294,9 +256,7 @@ def find_candidates(
 
 
 MOST_OF_DOMAIN = 0.25  # share of the candidates that one domain may have
-
 MOST_ALIKE = 3  # candidates whose titles share most of their words
-
 ALIKE = 0.6  # share of common words of such titles
 
 
@@ -323,9 +283,7 @@ def spread_over(articles: pl.DataFrame, limit: int) -> list[str]:
 
 
 LEAST_OVERLAP = 0.8  # share of common words from which two titles are one story
-
 NEAR = timedelta(days=3)  # a title that comes back later is news of its own, such as a yearly event
-
 MOST_COMPARED = 200  # kept titles that a title is compared with for one word, the newest ones
 
 _KNOWN = "_is_known"

@@ -66,15 +66,12 @@ class NewsPool:
         self._columns: dict[str, list[object]] = {}
 
     def __repr__(self) -> str:
-        """Return how many articles there are, and their encoder."""
         return f"NewsPool: {len(self):,} articles, encoder {self.encoder_name!r}"
 
     def __len__(self) -> int:
-        """Return the number of articles."""
         return self.articles.height
 
     def __contains__(self, article_id: object) -> bool:
-        """Return whether the pool holds this article."""
         return article_id in self._row
 
     def find_rows(self, ids: Iterable[str]) -> IntArray:

@@ -37,12 +37,10 @@ MEMORY = 60  # past windows of a series whose errors make its quantiles
 NEIGHBOURS = 2  # steps to either side whose errors count for a step as well
 GAIN = 0.05  # how fast a pair of levels follows the misses of its band, per window of new truths
 DAY_MEMORY = 120  # of which a day's mean or peak has the errors of the MEMORY most alike
-FEWEST = 14
-"""Past windows that a series needs for quantiles of its own; with fewer, series are pooled."""
+FEWEST = 14  # past windows that a series needs for quantiles of its own; else series are pooled
 _OUTERMOST = 0.002  # no level leaves [0.002, 0.998], however often its band was missed
 
-PUBLISHED_QUANTILE = "published_q"
-"""What the covariates by step that are a published forecast's quantiles begin with."""
+PUBLISHED_QUANTILE = "published_q"  # begins the names of covariates that are such quantiles
 PUBLISHED_BAND = tuple(f"{PUBLISHED_QUANTILE}{level}" for level in (0.1, 0.9))
 """Covariates by step whose difference says how sure the publisher of a forecast is."""
 
@@ -102,7 +100,6 @@ class PastErrors:
         )
 
     def __len__(self) -> int:
-        """Return the number of windows."""
         return len(self.entities)
 
 

@@ -9,10 +9,12 @@ the row; nothing enters a window whose origin is not later.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import polars as pl
 
 from compevo_core.errors import DataError
+from compevo_core.runtime.files import read_toml
 
 UTC_US = pl.Datetime("us", "UTC")
 
@@ -79,35 +81,9 @@ ARTICLE_SCHEMA: dict[str, pl.DataType] = {
     "source": pl.String(),
 }
 
-COLUMN_MEANINGS = {
-    "series_id": "publisher, measure and entity of the series",
-    "variable": "what is measured, with its unit: demand_mw, rate_usd_per_aud",
-    "start_utc": "start of the interval, even if the publisher stamps its end",
-    "value": "measured or forecast value in its unit; null where there is none",
-    "unit": "unit of the value",
-    "flag": "observed, missing, filled:<rule> or nulled:<reason>",
-    "source": "mode, publisher and file: archive:aemo/name.csv",
-    "fetched_at": "when the file was fetched or made",
-    "entity": "region, currency, coin or sensor",
-    "name": "name of the covariate, with its unit: max_temp_k",
-    "valid_date": "day that the covariate describes",
-    "available_at": "when the public could first know it; a window sees what is before its origin",
-    "quantile": "quantile of the forecast; 0.5 is the median",
-    "record": "number of the record in the benchmark",
-    "target_date": "day that the record predicts",
-    "x": "48 inputs, MW",
-    "y": "48 targets, MW",
-    "article_id": "hash of the canonical address",
-    "url": "address of the article",
-    "title": "headline; untrusted text",
-    "body": "text, empty where only the headline is known; untrusted",
-    "domain": "domain of the publisher",
-    "language": "language of the article",
-    "country": "country of the publisher",
-    "published_at": "when the publisher says it was published",
-    "seen_at": "when a crawler first saw it",
-}
-"""Meaning of every column above, for the documentation and the UI; one name has one meaning."""
+_FILE = Path(__file__).with_name("columns.toml")
+COLUMN_MEANINGS: Mapping[str, str] = read_toml(_FILE, "install it again")
+"""Meaning of every column above, for the documentation and the UI."""
 
 FLAG_PATTERN = r"^(observed|missing|filled:.+|nulled:.+)$"
 

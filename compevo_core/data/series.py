@@ -31,8 +31,7 @@ _MONTHS = (1, 2, 3, 4, 6, 12)  # that a step may have
 _LOOKED_AT_SERIES = 20
 _LOOKED_AT_SHARE = 0.6  # of the rows: what comes later chooses nothing, and train is as long
 _LEAST_CORRELATION = 0.2  # least correlation of changes a season apart
-_NEAR_BEST = 0.9
-"""Of several seasons the shortest counts whose correlation is at least this share of the best."""
+_NEAR_BEST = 0.9  # share of the best correlation from which on the shortest season counts
 _NEAR_PEAK = 8  # part of a season within which its peak is looked for
 _FEWEST_SEASONS = 4
 _ROUNDING = 1e-9

@@ -186,8 +186,8 @@ def nearest_windows(
     The block is given by the origins of its first and last window, None for what comes after train;
     0 days keep all windows. Half of the days are on either side if train has as many. Each
     entity is counted by itself: one whose series ends early keeps its own last days, so that a fit
-    knows its scale. DataError for a negative number of days, or one end of the block without the
-    other.
+    knows its scale. Where a day has several origins, each counts as one. DataError for a negative
+    number of days, or one end of the block without the other.
     """
     if days < 0 or (first is None) is not (last is None):
         raise DataError(
@@ -203,8 +203,7 @@ def nearest_windows(
         of_entity = train.entity(entity)
         origins = {window.view.origin_utc for window in of_entity}
 
-        # No data set has two origins on a day. Of two equally near days the earlier comes first, so
-        # that the choice does not depend on the order of a set.
+        # Of two equally near days the earlier comes first, so that order does not matter.
         by_distance = sorted((max(first - at, at - last), at) for at in origins)
         nearest = {at for _, at in by_distance[:days]}
         chosen.extend(window for window in of_entity if window.view.origin_utc in nearest)

@@ -14,11 +14,8 @@ from datetime import datetime, timedelta
 
 DAY = timedelta(days=1)
 WEEK = 7 * DAY
-MONTH = timedelta(days=30.4375)
-"""A month in the mean; whole numbers of it are steps of the calendar."""
-
-FEWEST_INPUTS = 4
-"""Steps that a look-back has at least."""
+MONTH = timedelta(days=30.4375)  # in the mean; whole numbers of it are steps of the calendar
+FEWEST_INPUTS = 4  # steps that a look-back has at least
 _STEP = re.compile(r"(\d{1,4})\s*(min|mo|h|d|w)")
 _UNITS = {"min": timedelta(minutes=1), "h": timedelta(hours=1), "d": DAY, "w": WEEK, "mo": MONTH}
 _LARGEST_OFFSET = timedelta(hours=14)  # of a clock
@@ -30,7 +27,7 @@ _MOST_WINDOWS = 50_000
 _RARE_GAPS = 0.05  # share of steps without a value up to which gaps are faults
 _OFTEN_CLOSED = 0.6  # share of steps without a value in a table of short market hours
 _LONGEST_BRIDGE = 6  # steps; a long weekend with holidays
-_VALIDATION_ORIGINS = 4  # at least, within that
+_VALIDATION_ORIGINS = 4  # that the validation split has at least
 _ENOUGH_DAYS = 180  # with a window, of each series
 _VALIDATION_DAYS = 30  # of validation with one, whose errors become bands
 

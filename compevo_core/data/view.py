@@ -29,11 +29,8 @@ DEFAULT_STEPS = 48
 """Steps of look-back and of horizon where a data set says nothing: as in the paper."""
 
 SPLITS = ("train", "val", "test", "inference")
-
 Bounds = tuple[float | None, float | None]  # lowest and highest value, None where there is none
-
 NO_BOUNDS: Bounds = (None, None)
-
 MOST_PAST = 2048  # steps before the inputs that a view holds at most
 
 _INSTANT = timedelta(microseconds=1)
@@ -157,7 +154,6 @@ class Window:
     digest: bytes = field(default=b"", init=False, repr=False)  # SHA-256 of all of it, once known
 
     def __post_init__(self) -> None:
-        """Check the shape and make the truth read-only."""
         name = f"window {self.view.window_id}"
         object.__setattr__(self, "y", _copy_read_only(self.y, self.view.horizon, f"{name}: y"))
 

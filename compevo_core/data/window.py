@@ -175,10 +175,6 @@ WINDOWS_FILE = "windows.parquet"
 CHOICE_SIZES = (1, 3, 5)
 """Articles k that an agent reads: a logic has a choice where a window has more candidates."""
 
-Coverage = dict[str, dict[str, dict[str, int]]]
-
-NewsChoice = dict[str, dict[str, float]]
-
 
 class WindowSet(Sequence[Window]):
     """Windows in canonical order (origin, series, id), for any order given."""
@@ -266,23 +262,19 @@ class WindowSet(Sequence[Window]):
     @overload
     def __getitem__(self, index: slice) -> "WindowSet": ...
     def __getitem__(self, index: int | slice) -> "Window | WindowSet":
-        """Return one window, or a set of some."""
         if isinstance(index, slice):
             return self.with_windows(self._windows[index])
         return self._windows[index]
 
     def __iter__(self) -> Iterator[Window]:
-        """Yield the windows in order."""
         return iter(self._windows)
 
     def __repr__(self) -> str:
-        """Return the data set, and the number of windows of each split."""
         splits = Counter(window.view.split for window in self)
         counts = ", ".join(f"{count:,} {split}" for split, count in splits.items())
         return f"WindowSet of {self.dataset}: {counts or 'no windows'}"
 
     def __len__(self) -> int:
-        """Return the number of windows."""
         return len(self._windows)
 
     @property
@@ -422,7 +414,7 @@ def read_hash(folder: Path) -> str:
         return ""
 
 
-def count_coverage(views: Iterable[WindowView]) -> Coverage:
+def count_coverage(views: Iterable[WindowView]) -> dict[str, dict[str, dict[str, int]]]:
     """Return the number of windows by split, entity and year of the target day.
 
     An entity that is in any split is listed under every split, without a year where it has no
@@ -434,27 +426,26 @@ def count_coverage(views: Iterable[WindowView]) -> Coverage:
     splits = [split for split in SPLITS if any(key[0] == split for key in counts)]
     entities = sorted({entity for _, entity, _ in counts})
 
-    coverage: Coverage = {split: {entity: {} for entity in entities} for split in splits}
+    coverage: dict[str, dict[str, dict[str, int]]]
+    coverage = {split: {entity: {} for entity in entities} for split in splits}
     for (split, entity, year), count in sorted(counts.items()):
         coverage[split][entity][year] = count
     return coverage
 
 
-def measure_news_choice(views: Sequence[WindowView]) -> NewsChoice:
+def measure_news_choice(views: Sequence[WindowView]) -> dict[str, dict[str, float]]:
     """Return, by split, the mean number of candidates and the shares of windows with a choice.
 
     ``more_than_<k>`` is the share of windows with more candidates than k, for :data:`CHOICE_SIZES`:
     in the others every logic reads the same articles.
     """
-    choice: NewsChoice = {}
+    choice: dict[str, dict[str, float]] = {}
     for split in SPLITS:
         counts = [len(view.candidate_ids) for view in views if view.split == split]
-        if not counts:
-            continue
-
-        choice[split] = {"windows": len(counts), "mean_candidates": sum(counts) / len(counts)}
-        for size in CHOICE_SIZES:
-            choice[split][f"more_than_{size}"] = share_with_choice(counts, size)
+        if counts:
+            shares = {f"more_than_{size}": share_with_choice(counts, size) for size in CHOICE_SIZES}
+            means = {"windows": len(counts), "mean_candidates": sum(counts) / len(counts)}
+            choice[split] = means | shares
     return choice
 
 

@@ -1,10 +1,9 @@
 """Fit methods and score them on the same windows, with quantiles and recalibrated forms.
 
-What belongs here: the seeds of a fit, the level of a baseline's known errors on validation, the
-past errors that make its quantiles, its rows. What does not: populations (``evaluation.scoring``),
-the table of methods (``paper.method_table``). A population may beat a baseline as fitted only by
-its bias correction: the same baseline with such a correction is the fair opponent (decision
-08-calibration).
+What belongs here: the seeds of a fit, the past errors that make a baseline's quantiles, its rows.
+What does not: populations (``evaluation.scoring``), the table of methods (``paper.method_table``).
+A population may beat a baseline as fitted only by its bias correction: the same baseline with such
+a correction is the fair opponent (decision 08-calibration).
 
 Shapes: N windows of a scope, Q levels, E series, H horizon.
 """
@@ -13,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import polars as pl
@@ -27,14 +26,7 @@ from compevo_core.baselines import (
     is_applicable,
 )
 from compevo_core.baselines.base import MethodFacts, count_answers
-from compevo_core.baselines.known_errors import (
-    NO_LEVEL,
-    RULE_GRID,
-    ErrorLevels,
-    LevelRule,
-    follow_levels,
-    split_by_time,
-)
+from compevo_core.baselines.known_errors import ErrorLevels, fit_known_errors, follow_levels
 from compevo_core.baselines.naive import PublishedForecast
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.quantiles import (
@@ -44,9 +36,7 @@ from compevo_core.data.quantiles import (
     stack_published_quantiles,
 )
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.view import Window
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError, LeakageError
 from compevo_core.evaluation.result_rows import Identity, evaluate, forecast_windows
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.runtime.usage import OnStep, Steps, peak_memory_gigabytes, reset_peak_memory
@@ -55,68 +45,12 @@ RECALIBRATED_BASELINES = ("calendar-ridge", "gbm", "blend")
 """Baselines that are scored a second time with their known errors."""
 RECALIBRATED = "-recalibrated"  # ends the name of a baseline with its known errors added
 
-_DIGITS = 9
-
-
-def fit_known_errors(val: WindowSet, forecast_NH: FloatArray, scaler: Scaler) -> ErrorLevels:
-    """Estimate the level of validation forecasts, with the rule that does best there.
-
-    LeakageError if a window is not of the validation split; DataError if there is not one forecast
-    for each window.
-    """
-    others = {view.split for view in val.views()} - {"val"}
-    if others:
-        raise LeakageError(
-            f"windows of {sorted(others)} were given to recalibrate on; pass split('val')"
-        )
-    if forecast_NH.shape != val.truth().shape:
-        raise DataError(
-            f"forecasts of shape {forecast_NH.shape} for {len(val)} validation windows; "
-            "forecast every window once"
-        )
-
-    known = [i for i, window in enumerate(val) if np.isfinite(window.y).any()]
-    windows = [val[i] for i in known]
-    rule = _choose_rule(windows, forecast_NH[known], scaler)
-    return _estimate_levels(rule, windows, forecast_NH[known], scaler)
-
-
-def _choose_rule(windows: Sequence[Window], forecast_NH: FloatArray, scaler: Scaler) -> LevelRule:
-    """Return the rule whose level of the first half of validation is best on the second."""
-    if not windows:
-        return NO_LEVEL
-    first, second = split_by_time([window.view for window in windows])
-    if not first.size:
-        return NO_LEVEL
-
-    earlier = [windows[i] for i in first]
-    later = [windows[i] for i in second]
-    views = [window.view for window in later]
-    truth_NH = np.stack([window.y for window in later])
-    spread_N = np.array([scaler.std[view.entity] for view in views])
-    errors = []
-    for rule in RULE_GRID:
-        levels = _estimate_levels(rule, earlier, forecast_NH[first], scaler)
-        error_NH = np.abs(truth_NH - levels.apply(views, forecast_NH[second][:, None])[:, 0])
-        errors.append(float((np.nanmean(error_NH, axis=1) / spread_N).mean()))
-    # Rounded: errors that differ only in the last bits are equal, and of equal rules the first.
-    return RULE_GRID[int(np.argmin(np.round(errors, _DIGITS)))]
-
-
-def _estimate_levels(
-    rule: LevelRule, windows: Sequence[Window], forecast_NH: FloatArray, scaler: Scaler
-) -> ErrorLevels:
-    levels = ErrorLevels(rule, scaler, 1, forecast_NH.shape[1])
-    levels.observe(windows, forecast_NH[:, None])
-    return levels
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationForecasts:
     """Validation forecasts of a fitted baseline, and the level of its errors there.
 
-    The past of a method is its errors on validation, and on the scored windows as they end. Its
-    model stays as fitted.
+    A method's past is its errors there, and on scored windows as they end; its model stays.
     """
 
     # The validation windows; none if the baseline cannot forecast all of them
@@ -138,11 +72,8 @@ class ValidationForecasts:
         levels = fit_known_errors(val, forecast_NH, scaler)
         # The final level has seen the window, so that its errors would be too small.
         followed_NPH = follow_levels(levels.rule, scaler, val, forecast_NH[:, None])
-        return cls(
-            windows=val,
-            by_method={name: forecast_NH, f"{name}{RECALIBRATED}": followed_NPH[:, 0]},
-            levels=levels,
-        )
+        by_method = {name: forecast_NH, f"{name}{RECALIBRATED}": followed_NPH[:, 0]}
+        return cls(windows=val, by_method=by_method, levels=levels)
 
     def follow(self, method: str, windows: WindowSet, forecast_NH: FloatArray) -> FloatArray:
         """Return the quantiles (N, Q, H) of a method, from the errors known at each origin.
@@ -200,8 +131,7 @@ def score_baselines(
     """Fit every baseline on train and score it on the scopes that it can forecast completely.
 
     A baseline without random numbers is fitted once, the others with the seeds 0 to ``seeds - 1``.
-    ``fit`` fits a baseline by name; ``SharedFits`` finds what others have fitted. The others as for
-    :func:`score_candidates`.
+    ``fit`` fits a baseline by name, as ``SharedFits`` does; see also :func:`score_candidates`.
     """
     candidates = [
         Candidate(
@@ -233,8 +163,8 @@ def score_candidates(
 
     Some methods have a second row, ``<name>-recalibrated``, with a bias correction from errors of
     validation. Quantiles come from these errors and from scored windows that have ended; without
-    validation, only from scored windows. ``on_fitted`` gets name,
-    seed and seconds of every fit, ``on_step`` a line before it.
+    validation, only from scored windows. ``on_fitted`` gets name, seed and seconds of every fit,
+    ``on_step`` a line before it.
     """
     rows: list[pl.DataFrame] = []
     forecasts: list[dict[str, list[FloatArray]]] = [{} for _ in scopes]
@@ -266,18 +196,19 @@ def score_candidates(
                 chosen = val[-(candidate.known_windows or len(val)) :]
             known = ValidationForecasts.make(name, fitted, chosen, scaler)
             facts: MethodFacts = getattr(fitted, "facts", MethodFacts())
-            fields: dict[str, Any] = asdict(facts) | {"train_seconds": None, "peak_memory_gb": None}
-            if candidate.is_measured:
-                # A method that can be resumed knows the total time of all its starts.
-                fields["train_seconds"] = facts.train_seconds or fit_seconds
-                fields["peak_memory_gb"] = facts.peak_memory_gb or 0.0
+            # A method that can be resumed knows the total time of all its starts.
+            measured = {
+                "train_seconds": facts.train_seconds or fit_seconds,
+                "peak_memory_gb": facts.peak_memory_gb or 0.0,
+            }
+            noted = measured if candidate.is_measured else dict.fromkeys(measured)
             identity = Identity(
                 experiment=experiment,
                 method=name,
                 seed=seed,
                 commit=commit,
                 budget=candidate.budget,
-                **fields,
+                **asdict(facts) | noted,
             )
 
             for i in answerable:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from compevo_core.data.arrays import BoolArray, FloatArray
+from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import WindowView
 from compevo_core.errors import DataError
 from compevo_core.evaluation.metrics import measure_window_errors
@@ -26,8 +26,7 @@ from compevo_core.evaluation.scopes import Scope, SeedForecasts
 LEVEL = 0.95
 
 BLOCK_DAYS = 14
-"""Longest block of windows that forecast a day: errors of days a week apart are still correlated by
-0.06 to 0.16."""
+"""Longest block of windows that forecast a day: errors a week apart correlate by 0.06 to 0.16."""
 
 USUAL_BLOCKS = 20
 """Blocks are shorter than :data:`BLOCK_DAYS` if there would be fewer of them than this."""
@@ -36,19 +35,16 @@ FEWEST_BLOCKS = 10
 """With fewer blocks of days there is only a mean difference, no test and no interval."""
 
 OVERLAPPING_HORIZONS = 4
-"""Length of a block, in horizons, if windows overlap: blocks of one horizon still share steps at
-their ends."""
+"""Length of a block, in horizons, if windows overlap: shorter ones share steps at their ends."""
 
 
 class PairedTest(NamedTuple):
     """Wilcoxon signed-rank test of errors a against errors b."""
 
-    # One-sided, that errors a are smaller: probability of such ranks or smaller ones if the methods
-    # do not differ
-    p_value: float
-    p_two_sided: float  # probability of ranks as uneven as these, in either direction
-    # Direction of the ranks: -1 if a has the smaller errors, 1 if b has, 0 if neither
-    rank_sign: int
+    # Probabilities of such ranks if the methods do not differ
+    p_value: float  # of these or smaller ones: one-sided, that errors a are smaller
+    p_two_sided: float  # of ranks as uneven, in either direction
+    rank_sign: int  # -1 if a has the smaller errors, 1 if b has, 0 if neither
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,42 +88,23 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
     from scipy.stats import rankdata, wilcoxon
 
     difference = errors_a - errors_b
-    n_ranked = int((difference != 0).sum())
-    if not n_ranked:
-        # scipy has no answer without ranks; equal methods do not differ.
-        return PairedTest(p_value=1.0, p_two_sided=1.0, rank_sign=0)
-
-    # Of so few, with some of them tied or 0, every sign of their ranks is counted.
-    if len(difference) <= 13 and np.isfinite(difference).all():
-        ranks = rankdata(np.abs(difference[difference != 0]))
-        if n_ranked < len(difference) or len(set(ranks)) < n_ranked:
-            return _enumerate_signs(ranks, difference[difference != 0] > 0)
-
-    # "less": the paper asks whether the first method is better, not whether they differ.
-    result = wilcoxon(difference, alternative="less", zero_method="wilcox")
-    # A one-sided test cannot distinguish a worse method from an equal one.
-    two_sided = wilcoxon(difference, alternative="two-sided", zero_method="wilcox")
-    return PairedTest(
-        p_value=float(result.pvalue),
-        p_two_sided=float(two_sided.pvalue),
-        rank_sign=int(np.sign(float(result.statistic) - n_ranked * (n_ranked + 1) / 4)),
-    )
-
-
-def _enumerate_signs(ranks_N: FloatArray, is_positive_N: BoolArray) -> PairedTest:
-    """Return the exact test of few differences with ties or zeros, over all signs of their ranks.
-
-    Bit-identical to scipy's answer, which ranks again for each of the 2^N signs: seconds a test.
-    """
-    n = len(ranks_N)
-    sums = ((np.arange(2**n)[:, None] >> np.arange(n)) & 1) @ ranks_N
-    statistic = ranks_N[is_positive_N].sum()
-    less, greater = float((sums <= statistic).mean()), float((sums >= statistic).mean())
-    return PairedTest(
-        p_value=less,
-        p_two_sided=min(1.0, 2 * min(less, greater)),
-        rank_sign=int(np.sign(float(statistic) - n * (n + 1) / 4)),
-    )
+    ranked_N = difference[difference != 0]
+    n = len(ranked_N)
+    if len(difference) <= 13 or not n:
+        # Exact, over all signs of the ranks: scipy's answer, which takes seconds where some are
+        # tied or 0, as it ranks again for each of the 2^N signs. It has none without ranks.
+        ranks_N = rankdata(np.abs(ranked_N))
+        sums = ((np.arange(2**n)[:, None] >> np.arange(n)) & 1) @ ranks_N
+        statistic = ranks_N[ranked_N > 0].sum()
+        less, greater = (sums <= statistic).mean(), (sums >= statistic).mean()
+        two_sided = min(1.0, 2 * min(less, greater))
+    else:
+        # "less": the paper asks whether the first method is better, not whether they differ.
+        statistic, less = wilcoxon(difference, alternative="less", zero_method="wilcox")
+        # A one-sided test cannot distinguish a worse method from an equal one.
+        two_sided = wilcoxon(difference, alternative="two-sided", zero_method="wilcox").pvalue
+    sign = int(np.sign(float(statistic) - n * (n + 1) / 4))
+    return PairedTest(p_value=float(less), p_two_sided=float(two_sided), rank_sign=sign)
 
 
 def measure_interval(
@@ -194,8 +171,7 @@ def compare_means(
     code_of = {day: code for code, day in enumerate(dict.fromkeys(days))}
     codes = np.array([code_of[day] for day in days])
     sums, counts = np.bincount(codes, weights=difference_N), np.bincount(codes)
-    rng = np.random.default_rng(0)
-    sampled = rng.integers(0, len(sums), size=(2000, len(sums)))
+    sampled = np.random.default_rng(0).integers(0, len(sums), size=(2000, len(sums)))
     means = sums[sampled].sum(axis=1) / counts[sampled].sum(axis=1)
     return float(difference_N.mean()), float(means.std() * math.sqrt(shared))
 
@@ -204,8 +180,7 @@ def choose_block_days(views: Sequence[WindowView]) -> int:
     """Return the length of a block: :data:`BLOCK_DAYS`, or a 20th of the days that windows span.
 
     Windows longer than a day that begin on following days share target steps, and so errors: there
-    a block is at least :data:`OVERLAPPING_HORIZONS` horizons long, for windows at its end reach
-    into the next one.
+    a block is at least :data:`OVERLAPPING_HORIZONS` long, as those at its end reach into the next.
     """
     days = [view.calendar.target_date for view in views]
     spanned = (max(days) - min(days)).days + 1

@@ -7,8 +7,7 @@ covers too much or too little. What does not: issuing (``forecast.issued``), met
 
 A row has the scores of one method for one series, day and cutoff, from the sealed record and the
 series as stored now. If the truth was revised, the scores are new, ``revision`` counts it, and
-``first_mae`` keeps the first score. Skill is 1 - MAE / MAE of the reference, over the days and
-series that both have.
+``first_mae`` keeps the first score. Skill is 1 - MAE / MAE of the reference, over what both have.
 
 Drift is looked for with a self-starting CUSUM chart (Hawkins 1987, The Statistician 36, 299-315):
 each day is compared with the mean and deviation of the days before it, and the sums of Page (1954,
@@ -20,7 +19,7 @@ Shapes: D days, H horizon, Q levels of quantiles.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from math import sqrt
 from pathlib import Path
@@ -73,20 +72,16 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "is_on_time": pl.Boolean(),  # whether it was issued in time, and not filled in later
     "unit": pl.String(),
     "n_points": pl.Int64(),  # observed steps of the day
-    "mae": pl.Float64(),
-    "rmse": pl.Float64(),
-    "pinball_10_50_90": pl.Float64(),  # null where a method has no such quantiles
-    "coverage_80": pl.Float64(),
+    **dict.fromkeys(("mae", "rmse"), pl.Float64()),
+    # Null where a method has no such quantiles
+    **dict.fromkeys(("pinball_10_50_90", "coverage_80"), pl.Float64()),
     "mean_inside_80": pl.Boolean(),  # whether the day's mean was in its own band; null without one
     "peak_inside_80": pl.Boolean(),  # and the day's highest step; only of the issued forecast
     "revision": pl.Int64(),  # how often a revised truth has changed the scores
     "first_mae": pl.Float64(),  # as it was scored first
-    "truth_hash": pl.String(),  # of the day, and of what persistence repeats
-    "forecast_hash": pl.String(),
-    "artifact_hash": pl.String(),
-    "information_until": UTC_US,
-    "issued_at": UTC_US,
-    "scored_at": UTC_US,
+    # The truth is that of the day, and of what persistence repeats
+    **dict.fromkeys(("truth_hash", "forecast_hash", "artifact_hash"), pl.String()),
+    **dict.fromkeys(("information_until", "issued_at", "scored_at"), UTC_US),
 }
 SCORES = (
     "n_points",
@@ -107,12 +102,9 @@ SKILL_SCHEMA: dict[str, pl.DataType] = {
     "known_to": pl.String(),
     "is_on_time": pl.Boolean(),  # days that were filled in later are a separate group
     "span_days": pl.Int64(),
-    "entity": pl.String(),  # a series, or all pooled
-    "reference": pl.String(),
+    **dict.fromkeys(("entity", "reference"), pl.String()),  # a series, or all pooled
     "n_days": pl.Int64(),  # days behind the numbers; fewer than the span where days are missing
-    "mae": pl.Float64(),
-    "reference_mae": pl.Float64(),
-    "skill": pl.Float64(),
+    **dict.fromkeys(("mae", "reference_mae", "skill"), pl.Float64()),
     "last_day": pl.Date(),
 }
 
@@ -165,27 +157,23 @@ def score_issued(
     for folder in list_records(root, chain):
         # Only facts are read first: most days were scored before, and do not change.
         facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
-        forecast: IssuedForecast | None = None
+        forecast = IssuedForecast(rows=pl.DataFrame(), facts=facts)
         for series in facts["series"]:
-            entity = str(series["entity"])
-            truth = _find_truth(series_by_id.get(_name_series(series)), facts)
+            truth = _find_truth(_find_series(series_by_id, series), facts)
             if truth is None:
                 waiting += 1
                 continue
-            key = (_name_day(facts), entity, name_known_to(facts), count_issue(folder))
+            day, entity = forecast.origin.date(), str(series["entity"])
+            key = (day, entity, name_known_to(facts), count_issue(folder))
             if known_hashes.get(key) == (_hash_truth(truth), facts["hash"]):
                 continue
-            forecast = forecast or read_issued(folder, chain)
-            issue = {"issue": count_issue(folder), "scored_at": scored_at}
-            rows += [issue | row for row in _score_day(forecast, entity, truth)]
+            if forecast.rows.is_empty():
+                forecast = read_issued(folder, chain)
+            issue = dict(zip(KEY, key, strict=False)) | {"scored_at": scored_at}
+            rows += [issue | row for row in _score_day(forecast, series, truth)]
 
     merged, added, revised = _merge(stored, pl.DataFrame(rows, schema=SCORED_SCHEMA))
     return ScoredRows(rows=merged, added=added, revised=revised, waiting=waiting)
-
-
-def _name_day(facts: Mapping[str, Any]) -> date:
-    origin = datetime.fromisoformat(facts["origin_utc"])
-    return (origin + timedelta(minutes=int(facts["clock_minutes"]))).date()
 
 
 def name_known_to(facts: Mapping[str, Any]) -> str:
@@ -199,21 +187,18 @@ def _find_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> DayTr
     if series is None or truth_H.size < horizon or np.isnan(truth_H).all():
         return None
 
-    origin_utc, until = (
-        datetime.fromisoformat(facts[name]) for name in ("origin_utc", "information_until")
-    )
+    origin_utc = datetime.fromisoformat(facts["origin_utc"])
+    until = datetime.fromisoformat(facts["information_until"])
     position = locate_origin(series, origin_utc)
     known_end = position - count_steps(until, origin_utc, series.step)
-    periods = {
-        PERSISTENCE: count_season_steps(series.step),
-        WEEKLY: max(1, timedelta(days=7) // series.step),
-    }
+    week = max(1, timedelta(days=7) // series.step)
+    periods = {PERSISTENCE: count_season_steps(series.step), WEEKLY: week}
     repeated = {
         name: repeat_known(series, position, known_end, period, horizon)
         for name, period in periods.items()
     }
-    complete = {name: values for name, values in repeated.items() if np.isfinite(values).all()}
-    return {TRUTH: truth_H, **complete}
+    whole = {name: values for name, values in repeated.items() if np.isfinite(values).all()}
+    return {TRUTH: truth_H, **whole}
 
 
 def _hash_truth(truth: DayTruth) -> str:
@@ -228,9 +213,11 @@ def _cut_truth(series: GriddedSeries | None, facts: Mapping[str, Any]) -> FloatA
     return series.observed[position:][: facts["horizon"]] if position >= 0 else np.empty(0)
 
 
-def _name_series(facts: Mapping[str, Any]) -> str:
-    """Return the id of a forecast series: a window id is data set, series and origin."""
-    return str(facts["window_id"]).split("|")[1]
+def _find_series(
+    series_by_id: Mapping[str, GriddedSeries], entry: Mapping[str, Any]
+) -> GriddedSeries | None:
+    """Return what is stored of a series in facts: a window id is data set, series and origin."""
+    return series_by_id.get(str(entry["window_id"]).split("|")[1])
 
 
 def repeat_known(
@@ -249,13 +236,12 @@ def repeat_known(
     return np.where(sources_H >= 0, values_H, np.nan)
 
 
-def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterator[dict[str, Any]]:
+def _score_day(
+    forecast: IssuedForecast, series: Mapping[str, Any], truth: DayTruth
+) -> Iterator[dict[str, Any]]:
     """Yield a row for every method of an issued forecast, and for repeating the past."""
-    facts = forecast.facts
+    facts, entity = forecast.facts, str(series["entity"])
     shared = {
-        "day": _name_day(facts),
-        "entity": entity,
-        "known_to": name_known_to(facts),
         "unit": forecast.unit,
         "revision": 0,
         "truth_hash": _hash_truth(truth),
@@ -266,12 +252,10 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterat
         "is_on_time": is_on_time(forecast),
     }
     by_level = {level: forecast.select_points(entity, level) for level in LEVELS}
-    truth_H, repeated = truth[TRUTH], {k: v for k, v in truth.items() if k != TRUTH}
-    points = {**forecast.select_points(entity), **repeated}
-    y_1H = truth_H[None]
+    truth_H = truth[TRUTH]
+    points = forecast.select_points(entity) | {k: v for k, v in truth.items() if k != TRUTH}
     # Whether mean and peak of the day were in their bands; None where either is unknown.
     inside: dict[str, Any] = {}
-    series = next(entry for entry in facts["series"] if str(entry["entity"]) == entity)
     for name, value in (("mean", truth_H.mean()), ("peak", truth_H.max())):
         low, high = find_band(series, name) or (np.nan, np.nan)
         is_known = bool(np.isfinite([low, high, value]).all())
@@ -281,23 +265,15 @@ def _score_day(forecast: IssuedForecast, entity: str, truth: DayTruth) -> Iterat
         # A prior that one agent corrects is not a forecast for use by itself.
         if method.startswith(BASE):
             continue
-        errors = score(y_1H, values_H[None])
+        errors = score(truth_H[None], values_H[None])
         unknown_H = np.full(len(truth_H), np.nan)
-        quantiles_QH = np.stack([by_level[level].get(method, unknown_H) for level in LEVELS])
-        quantiles_1QH = quantiles_QH[None]
+        quantiles_1QH = np.stack([by_level[q].get(method, unknown_H) for q in LEVELS])[None]
         if method == PUBLISHED:
             quantiles_1QH = drop_crossing(quantiles_1QH)
-        bands = score_quantiles(y_1H, quantiles_1QH)
-        yield shared | {
-            "method": method,
-            "n_points": errors.n_points,
-            "mae": errors.mae,
-            "rmse": errors.rmse,
-            "pinball_10_50_90": bands["pinball_10_50_90"],
-            "coverage_80": bands["coverage_80"],
-            **(inside if method == METHOD else dict.fromkeys(inside)),
-            "first_mae": errors.mae,
-        }
+        bands = score_quantiles(truth_H[None], quantiles_1QH)
+        of_method = inside if method == METHOD else dict.fromkeys(inside)
+        named = {"method": method, "first_mae": errors.mae}
+        yield shared | asdict(errors) | bands | of_method | named
 
 
 def is_on_time(forecast: IssuedForecast) -> bool:
@@ -320,11 +296,10 @@ def _merge(stored: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, in
     )
 
     # Values that persistence repeats may be revised: other methods of the day do not change.
-    is_unchanged = ~is_new & ~is_revised
     noted = pairs.with_columns(
-        pl.when(is_new).then(0).otherwise(pl.col("revision_before") + is_revised).alias("revision"),
-        pl.coalesce("first_mae_before", "first_mae").alias("first_mae"),
-        pl.when(is_unchanged).then("scored_at_before").otherwise("scored_at").alias("scored_at"),
+        revision=pl.col("revision_before").fill_null(0) + is_revised,
+        first_mae=pl.coalesce("first_mae_before", "first_mae"),
+        scored_at=pl.when(is_new | is_revised).then("scored_at").otherwise("scored_at_before"),
     )
 
     others = stored.join(scored, on=list(KEY), how="anti")
@@ -350,14 +325,12 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
     """
     pairs = _pair_days(select_standing(rows, "is_on_time"))
     issued = pairs.filter(pl.col("reference") == METHOD)
-    last_days = issued.group_by(_TIMING).agg(pl.col("day").max().alias("last_day"))
-    both = pl.concat([pairs, pairs.with_columns(pl.lit(POOLED).alias("entity"))])
-    age = pl.col("last_day") - pl.col("day")
-    recent = pl.concat(
+    last_days = issued.group_by(_TIMING).agg(last_day=pl.col("day").max())
+    both = pl.concat([pairs, pairs.with_columns(entity=pl.lit(POOLED))])
+    recent = (
         both.join(last_days, on=_TIMING)
-        .filter(age < timedelta(days=days))
-        .with_columns(pl.lit(days).cast(pl.Int64).alias("span_days"))
-        for days in (7, 28, 365)
+        .join(pl.DataFrame({"span_days": [7, 28, 365]}), how="cross")
+        .filter(pl.col("last_day") - pl.col("day") < pl.duration(days="span_days"))
     )
 
     # By points: a day with half of its values counts half.
@@ -377,11 +350,10 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
         means.filter(pl.col("reference").str.starts_with(MEMBER))
         .sort("n_days", "reference_mae", "reference", descending=[True, False, False])
         .unique(_GROUP, keep="first", maintain_order=True)
-        .with_columns(pl.lit(BEST_MEMBER).alias("reference"))
+        .with_columns(reference=pl.lit(BEST_MEMBER))
     )
-    skill = pl.concat(
-        [means.filter(pl.col("reference").is_in([PERSISTENCE, PUBLISHED, EQUAL])), best]
-    )
+    is_shown = pl.col("reference").is_in([PERSISTENCE, PUBLISHED, EQUAL])
+    skill = pl.concat([means.filter(is_shown), best])
     return skill.select(list(SKILL_SCHEMA)).sort(*_TIMING, "span_days", "reference", "entity")
 
 
@@ -422,7 +394,6 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
     """Look for a growth of the forecasts' error relative to a reference on the same days.
 
     Only the days of the model that issued last are on the chart: another model is another level.
-
     ``rows`` follow ``SCORED_SCHEMA``; the errors of ``reference`` show how hard a day was.
     """
     rows = select_standing(rows).filter(known_to=known_to)
@@ -437,32 +408,30 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
     daily = pairs.group_by("day").agg(ratio.mean().alias("ratio")).sort("day")
     finite = daily.filter(pl.col("ratio").is_finite())
     sums = chart_growth(finite["ratio"].to_numpy())
-    if not sums.size:
-        return Drift(n_days=0, sum=0.0, since=None, is_alarm=False)
-
-    first = int(np.flatnonzero(sums == 0)[-1]) + 1 if (sums == 0).any() else 0
-    return Drift(
-        n_days=sums.size,
-        sum=float(sums[-1]),
-        since=finite["day"][first] if sums[-1] > 0 else None,
-        is_alarm=bool(sums[-1] > LIMIT),
-    )
+    last = float(sums[-1]) if sums.size else 0.0
+    first = int(np.flatnonzero(sums == 0).max(initial=-1)) + 1
+    since = finite["day"][first] if last > 0 else None
+    return Drift(n_days=sums.size, sum=last, since=since, is_alarm=last > LIMIT)
 
 
 def chart_growth(values_D: FloatArray) -> FloatArray:
     """Return the upper sum (D,) of a self-starting CUSUM chart.
 
-    Days on which the sum is above the limit are out of control: they do not change the mean and the
-    deviation that later days are compared with.
+    Days with a sum above the limit are out of control: later days are not compared with them.
     """
+    from scipy import stats
+
     sums_D = np.zeros(values_D.size)
     count, mean, squares, total = 0, 0.0, 0.0, 0.0
 
     for day, value in enumerate(values_D):
         if count >= LEARNING_DAYS and squares > 0:
-            deviation = sqrt(squares / (count - 1))
-            scaled = sqrt(count / (count + 1)) * (value - mean) / deviation
-            total = max(0.0, total + _to_normal(scaled, count - 1) - ALLOWANCE)
+            scaled = sqrt(count / (count + 1)) * (value - mean) / sqrt(squares / (count - 1))
+            # The standard normal score of a value of Student's t.
+            chance = float(stats.t.cdf(scaled, count - 1))
+            normal = NormalDist().inv_cdf(chance) if 0 < chance < 1 else np.copysign(np.inf, scaled)
+            bounded = float(np.clip(normal, -_LARGEST_SCORE, _LARGEST_SCORE))
+            total = max(0.0, total + bounded - ALLOWANCE)
             sums_D[day] = total
         if total <= LIMIT:
             # Welford's update of mean and sum of squares.
@@ -473,22 +442,11 @@ def chart_growth(values_D: FloatArray) -> FloatArray:
     return sums_D
 
 
-def _to_normal(scaled: float, degrees: int) -> float:
-    """Return the standard normal score of a value of Student's t."""
-    from scipy import stats
-
-    chance = float(stats.t.cdf(scaled, degrees))
-    score = NormalDist().inv_cdf(chance) if 0 < chance < 1 else np.copysign(np.inf, scaled)
-    return float(np.clip(score, -_LARGEST_SCORE, _LARGEST_SCORE))
-
-
 def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
     """Return how much of the last days the forecasts' 80 % band covered, and the share's limits.
 
     Half-hours and series of a day are alike, so a day counts as one trial: the limits belong to a
-    binomial share of as many trials as there are days.
-
-    ``rows`` follow ``SCORED_SCHEMA``.
+    binomial share of as many trials as there are days. ``rows`` follow ``SCORED_SCHEMA``.
     """
     from scipy import stats
 
@@ -518,11 +476,9 @@ OPERATOR_SCHEMA: dict[str, pl.DataType] = {
     "method": pl.String(),
     "unit": pl.String(),
     "n_points": pl.Int64(),
-    "mae": pl.Float64(),
-    "bias": pl.Float64(),  # mean of forecast minus truth
+    **dict.fromkeys(("mae", "bias"), pl.Float64()),  # the bias is the mean of forecast minus truth
     "n_banded": pl.Int64(),  # points with a band
-    "coverage_80": pl.Float64(),  # null without a band
-    "width_80": pl.Float64(),
+    **dict.fromkeys(("coverage_80", "width_80"), pl.Float64()),  # null without a band
 }
 _STEP_GROUP = list(OPERATOR_SCHEMA)[:7]
 
@@ -538,9 +494,9 @@ def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.D
     for folder in list_records(root, chain):
         # Later issues have a number behind the name and come after the first.
         newest[folder.parent.name, "-".join(folder.name.split("-")[:2])] = folder
-    parts = [pl.DataFrame(schema=_STEP_SCHEMA)]
-    for folder in newest.values():
-        parts += _list_steps(read_issued(folder, chain), series_by_id)
+    parts = [_list_steps(read_issued(folder, chain), series_by_id) for folder in newest.values()]
+    if not parts:
+        return pl.DataFrame(schema=OPERATOR_SCHEMA)
 
     error, has_band = pl.col("value") - pl.col("truth"), pl.col("low").is_not_null()
     is_inside = pl.col("truth").is_between("low", "high")
@@ -560,39 +516,33 @@ def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.D
     )
 
 
-_STEP_SCHEMA = {name: OPERATOR_SCHEMA[name] for name in _STEP_GROUP} | dict.fromkeys(
-    ("value", "low", "high", "truth"), pl.Float64()
-)
+def _list_steps(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:
+    """Return value, band and truth of each series and method at the steps whose truth is known."""
+    starts = issued.rows["start_utc"].unique().sort()
+    truths = [
+        pl.DataFrame({"start_utc": starts[: truth.size], "truth": truth}).with_columns(
+            entity=pl.lit(str(series["entity"]))
+        )
+        for series in issued.facts["series"]
+        for truth in [_cut_truth(_find_series(series_by_id, series), issued.facts)]
+    ]
+    line = ["entity", "method", "start_utc"]
+    is_shown = pl.col("quantile").is_null() & ~pl.col("method").str.starts_with(BASE)
+    steps = issued.rows.filter(is_shown)
+    for name, level in zip(("low", "high"), BAND_80, strict=True):
+        ends = issued.rows.filter(quantile=level).select(*line, pl.col("value").alias(name))
+        steps = steps.join(ends, on=line, how="left")
 
-
-def _list_steps(
-    issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries]
-) -> Iterator[pl.DataFrame]:
-    """Yield value, band and truth of each series and method at the steps whose truth is known."""
-    local = [start.astimezone(issued.zone) for start in issued.starts]
-    form = "%H:%M" if issued.step < timedelta(days=1) else "%d"
-    known_to, on_time = pl.lit(name_known_to(issued.facts)), pl.lit(is_on_time(issued))
+    local = pl.col("start_utc").dt.offset_by(f"{issued.facts['clock_minutes']}m").dt
     is_band = pl.col("low") <= pl.col("high")
-
-    for facts in issued.facts["series"]:
-        entity = str(facts["entity"])
-        truth = _cut_truth(series_by_id.get(_name_series(facts)), issued.facts)
-        low, high = (issued.select_points(entity, level) for level in BAND_80)
-        for method, values in issued.select_points(entity).items():
-            if method.startswith(BASE):
-                continue
-            columns = {"value": values, "low": low.get(method), "high": high.get(method)}
-            steps = pl.DataFrame(
-                {
-                    "month": [f"{start:%Y-%m}" for start in local[: truth.size]],
-                    "at": [f"{start:{form}}" for start in local[: truth.size]],
-                    "truth": truth,
-                    **{k: None if v is None else v[: truth.size] for k, v in columns.items()},
-                }
-            ).with_columns(entity=pl.lit(entity), method=pl.lit(method), unit=pl.lit(issued.unit))
-            yield (
-                steps.with_columns(known_to=known_to, is_on_time=on_time)
-                .filter(pl.col("truth").is_finite())
-                .with_columns(pl.when(is_band).then(pl.col("low", "high")))
-                .select(pl.col(name).cast(kind) for name, kind in _STEP_SCHEMA.items())
-            )
+    return (
+        steps.join(pl.concat(truths), on=["entity", "start_utc"], how="left")
+        .filter(pl.col("truth").is_finite())
+        .with_columns(
+            pl.when(is_band).then(pl.col("low", "high")),
+            month=local.strftime("%Y-%m"),
+            at=local.strftime("%H:%M" if issued.step < timedelta(days=1) else "%d"),
+            known_to=pl.lit(name_known_to(issued.facts)),
+            is_on_time=pl.lit(is_on_time(issued)),
+        )
+    )

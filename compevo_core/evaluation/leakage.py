@@ -7,7 +7,7 @@ Detectors read the source frames again: a window cut wrongly would vouch for its
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import polars as pl
 
 from compevo_core.data.context import MEDIAN, OWN
 from compevo_core.data.news_pool import NewsPool
-from compevo_core.data.steps import shift
+from compevo_core.data.steps import DAY, shift
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import LeakageError
@@ -37,25 +37,12 @@ def find_unavailable_articles(
     views: Iterable[WindowView], articles: pl.DataFrame
 ) -> list[Violation]:
     """Find candidates that were not known when a view was made, or are not among the articles."""
-    available_at = dict(articles.select("article_id", "available_at").iter_rows())
-
-    violations = []
-    for view in views:
-        for article_id in view.candidate_ids:
-            available = available_at.get(article_id)
-            if available is None:
-                # Its date is unknown, so it counts as a leak.
-                detail = f"article {article_id} is unknown"
-            elif available >= view.known_before:
-                # At the origin is too late: the forecast is made at that moment.
-                detail = (
-                    f"article {article_id} was available {available}, the view was made "
-                    f"{view.known_before}"
-                )
-            else:
-                continue
-            violations.append(Violation("late article", view.window_id, detail))
-    return violations
+    claims = (
+        (view, f"article {article_id}", (article_id,))
+        for view in views
+        for article_id in view.candidate_ids
+    )
+    return _find_late("late article", claims, articles, "article_id")
 
 
 def raise_if_later_news(views: Sequence[WindowView], pool: NewsPool) -> None:
@@ -77,14 +64,14 @@ def find_unavailable_covariates(
     views: Iterable[WindowView], covariates: pl.DataFrame
 ) -> list[Violation]:
     """Find covariates whose value was not known when a view was made, or is in no row."""
-    claims = []
-    for view in views:
-        for key, value in view.covariates.items():
-            # The key names variable and lag in days: afternoon_temp_k_lag1 is yesterday's value.
-            name, _, lag = key.rpartition("_lag")
-            day = view.calendar.target_date - timedelta(days=int(lag))
-            claims.append((view, key, (view.entity, name, day), value))
-    return _find_late("late covariate", claims, covariates, "entity", "name", "valid_date")
+    # A key names variable and lag in days: afternoon_temp_k_lag1 is yesterday's value.
+    claims = (
+        (view, key, (view.entity, name, view.calendar.target_date - int(lag) * DAY, value))
+        for view in views
+        for key, value in view.covariates.items()
+        for name, _, lag in [key.rpartition("_lag")]
+    )
+    return _find_late("late covariate", claims, covariates, "entity", "name", "valid_date", "value")
 
 
 def find_unavailable_published(
@@ -94,12 +81,12 @@ def find_unavailable_published(
     # A view holds the median: the same number as another quantile does not prove that it was out.
     medians = published.filter(pl.col("quantile") == float(MEDIAN))
     claims = (
-        (view, "published", (view.entity, shift(view.origin_utc, step, view.step)), value)
+        (view, "published", (view.entity, shift(view.origin_utc, step, view.step), value))
         for view in views
         if view.published is not None
         for step, value in enumerate(view.published)
     )
-    return _find_late("late forecast", claims, medians, "entity", "start_utc")
+    return _find_late("late forecast", claims, medians, "entity", "start_utc", "value")
 
 
 def find_unavailable_step_covariates(
@@ -116,31 +103,34 @@ def find_unavailable_step_covariates(
             # Values derived from published forecasts are not rows of this frame.
             for step in np.flatnonzero(np.isfinite(values)) if name in names else ():
                 start = shift(view.origin_utc, int(step) - lag, view.step)
-                claims.append((view, key, (view.entity, name, start), values[step]))
-    return _find_late("late covariate", claims, step_covariates, "entity", "name", "start_utc")
+                claims.append((view, key, (view.entity, name, start, values[step])))
+    columns = ("entity", "name", "start_utc", "value")
+    return _find_late("late covariate", claims, step_covariates, *columns)
 
 
 def _find_late(
     kind: str,
-    claims: Iterable[tuple[WindowView, str, tuple[Any, ...], float]],
+    claims: Iterable[tuple[WindowView, str, tuple[Any, ...]]],
     frame: pl.DataFrame,
-    *key_columns: str,
+    *columns: str,
 ) -> list[Violation]:
-    """Return a violation for each value that no row held before its view was made.
+    """Return a violation for each thing in a view that no row held before the view was made.
 
-    A claim is a view, the name of a value in it, its key in ``key_columns``, the time last, and the
-    value. Each view and name is reported once.
+    A claim is a view, the name of a thing in it, and what a row has in ``columns``: the value as
+    well, since a revision that came later has the same time. A view has one for each name.
     """
-    # A list for each key: a value can be published again with a correction.
-    rows: dict[tuple[Any, ...], list[tuple[float, datetime]]] = {}
-    for *parts, value, available in frame.select(*key_columns, "value", "available_at").iter_rows():
-        rows.setdefault(tuple(parts), []).append((value, available))
+    # What came out again counts from the first time.
+    rows = frame.select(*columns, "available_at").sort("available_at", descending=True)
+    available_at = {tuple(row): available for *row, available in rows.iter_rows()}
 
     violations: dict[tuple[str, str], Violation] = {}
-    for view, name, key, value in claims:
-        # The value must match too: a revision that came later has the same key.
-        if not any(v == value and at < view.known_before for v, at in rows.get(key, ())):
-            detail = f"{name} = {value} of {key[-1]} was not known before {view.known_before}"
+    for view, name, row in claims:
+        available = available_at.get(row)
+        # At the very moment is too late, and so is what is unknown.
+        if available is None or available >= view.known_before:
+            *key, value = row
+            what = f"{name} = {value} of {key[-1]}" if key else name
+            detail = f"{what} was not known before {view.known_before}"
             violations.setdefault((view.window_id, name), Violation(kind, view.window_id, detail))
     return list(violations.values())
 

@@ -122,8 +122,7 @@ class MethodChoice:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """Read what :meth:`to_json` returned."""
-        fields = {name: value for name, value in raw.items() if name != "sentence"}
-        return TypeAdapter(cls).validate_python(fields)
+        return TypeAdapter(cls).validate_python(raw)
 
 
 def configure_method(
@@ -152,20 +151,13 @@ def configure_method(
         learnt = train[-1].view.end_utc - train[0].view.origin_utc
         refit_days = max(1, learnt.days // 4)  # when its data has grown by a quarter
     weights = {"online": True, "rule": "boa", "scope": "series"}
-    chosen = [
-        {
-            "prior": "zero-shot" if is_zero_shot(each) else each,
-            "calibration_days": _limit_days(each, train),
-        }
-        for each in names
-    ]
+    priors = ["zero-shot" if is_zero_shot(each) else each for each in names]
+    days = [_limit_days(each, train) for each in names]
+    chosen = [{"prior": p, "calibration_days": d} for p, d in zip(priors, days, strict=True)]
+    model = next(iter(models), "")
     return RunConfig.from_mapping(
         {
-            "forecast": {
-                "decoder": "none",
-                "zero_shot_model": next(iter(models), ""),
-                "refit_days": refit_days,
-            },
+            "forecast": {"decoder": "none", "zero_shot_model": model, "refit_days": refit_days},
             "population": {"agents": len(names), "members": chosen},
             "run": {"refit": True, "seed": seed, "micro_batch_size": 512},
             "selection": weights if len(names) > 1 else {},
@@ -208,7 +200,11 @@ def choose_method(
             "or name a method"
         )
     days = [view.calendar.target_date for view in known.views()]
-    known = _thin(known)
+    # Of many windows those of evenly spaced origins.
+    origins = sorted({view.origin_utc for view in known.views()})
+    wanted = max(1, _MOST_WINDOWS * len(origins) // len(known))
+    chosen = {origins[i] for i in evenly_spaced(len(origins), wanted)}
+    known = known.with_windows(w for w in known if w.view.origin_utc in chosen)
     fit = add_news(fit or SharedFits(), news)
     candidates, left_out = _list_candidates(train, known, names)
 
@@ -234,14 +230,19 @@ def choose_method(
     check = None
     if news is not None and any(view.candidate_ids for view in train.views()):
         names_with_news = [s.name + SUFFIX for s in rank_methods(errors, known, scale_N)]
-        readers = list_news_readers()
-        if reader := next((name for name in names_with_news if name in readers), None):
+        if reader := next((name for name in names_with_news if name in list_news_readers()), None):
             try:
                 check, with_news_N = _check_news(reader, train, known, scale_N, fit)
                 errors |= {reader: with_news_N} if check.helps else {}
             except DataError as error:  # too short to leave a part of it out
                 left_out[reader] = str(error)
-    members = _choose_members(errors, known, scale_N)
+    ranked = rank_methods(errors, known, scale_N)
+    # Of two with equal errors, as weekly and persistence of days, the one ranked first stays.
+    unlike = {errors[score.name].tobytes(): score for score in reversed(ranked)}
+    ranked = tuple(score for score in ranked if score in unlike.values())
+    close = [score for score in ranked if score.error <= _CLOSE * ranked[0].error]
+    mixed = close if len(close) > 1 else ranked[:2]
+    members = sorted((score.name for score in mixed), key=_place)
     if len(members) > 1:
         # Fits stay as they were on train: fitting all of them again would take most of the time.
         config = configure_method(MIXTURE, members, train=train).with_overrides(
@@ -288,28 +289,14 @@ def _list_candidates(
 
     origins = sorted({view.origin_utc for view in train.views()})
     apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
-    candidates: list[str] = []
-    left_out: dict[str, str] = {}
-    for name in names:
-        # The nearest days that it would be fitted on may be too few to be worth it.
-        nearest = _limit_days(name, train)
-        if nearest and nearest * apart < timedelta(days=_FEWEST_TREE_DAYS):
-            left_out[name] = f"is slow on {len(train):,} windows; name it to use it"
-        else:
-            candidates.append(name)
-    return candidates, left_out
-
-
-def _choose_members(
-    errors: Mapping[str, FloatArray], known: WindowSet, scale_N: FloatArray
-) -> list[str]:
-    """Return the methods to mix, the simplest first: those close to the best, or the best two."""
-    ranked = rank_methods(errors, known, scale_N)
-    # Of two with equal errors, as weekly and persistence of days, the one ranked first stays.
-    unlike = {errors[score.name].tobytes(): score for score in reversed(ranked)}
-    ranked = tuple(score for score in ranked if score in unlike.values())
-    close = [score.name for score in ranked if score.error <= _CLOSE * ranked[0].error]
-    return sorted(close if len(close) > 1 else [s.name for s in ranked[:2]], key=_place)
+    # The nearest days that a method would be fitted on may be too few to be worth it.
+    nearest = {name: _limit_days(name, train) for name in names}
+    left_out = {
+        name: f"is slow on {len(train):,} windows; name it to use it"
+        for name, days in nearest.items()
+        if days and days * apart < timedelta(days=_FEWEST_TREE_DAYS)
+    }
+    return [name for name in names if name not in left_out], left_out
 
 
 def describe_static(config: RunConfig, train: WindowSet) -> str:
@@ -350,10 +337,8 @@ def _check_news(
     own_N, none_N, swapped_N = (measure_window_errors(known.truth(), of_NH) for of_NH in forecasts)
     counts_N = np.isfinite(scale_N)
     counted = [view for view, counts in zip(views, counts_N, strict=True) if counts]
-    gains = [
-        compare_means((own_N / scale_N)[counts_N], (other_N / scale_N)[counts_N], counted)
-        for other_N in (none_N, swapped_N)
-    ]
+    share_N, *others = ((of_N / scale_N)[counts_N] for of_N in (own_N, none_N, swapped_N))
+    gains = [compare_means(share_N, other_N, counted) for other_N in others]
     check = NewsCheck(
         method=fitted.base.name,
         articles=len({name for view in (*train.views(), *views) for name in view.candidate_ids}),
@@ -363,14 +348,6 @@ def _check_news(
         helps=all(difference < -error for difference, error in gains),
     )
     return check, own_N
-
-
-def _thin(windows: WindowSet) -> WindowSet:
-    """Return the windows of evenly spaced origins, if there are many."""
-    origins = sorted({view.origin_utc for view in windows.views()})
-    wanted = max(1, _MOST_WINDOWS * len(origins) // len(windows))
-    chosen = {origins[i] for i in evenly_spaced(len(origins), min(wanted, len(origins)))}
-    return windows.with_windows(w for w in windows if w.view.origin_utc in chosen)
 
 
 def _measure_scales(train: WindowSet, windows: WindowSet) -> FloatArray:
@@ -446,11 +423,9 @@ def _measure_mixture(experience: "Experience", scaler: Scaler, windows: WindowSe
 
     DataError if it has not forecast one of them.
     """
-    keys = zip(experience.entity_N, experience.origin_N, experience.unknown_N, strict=True)
-    row_of = {
-        (experience.entities[entity], int(origin), int(unknown)): row
-        for row, (entity, origin, unknown) in enumerate(keys)
-    }
+    entities = [experience.entities[entity] for entity in experience.entity_N]
+    facts = (experience.origin_N.tolist(), experience.unknown_N.tolist())
+    row_of = {key: row for row, key in enumerate(zip(entities, *facts, strict=True))}
     forecasts, missing = [], []
     for view, minute in zip(windows.views(), count_minutes(windows.views()), strict=True):
         row = row_of.get((view.entity, minute, view.unknown_steps))

@@ -63,8 +63,7 @@ class Scores:
     mape_threshold: float  # smallest absolute truth that is in ``mape_pct``
     # Sum of errors over sum of absolute truths; None if all truths are zero
     wape_pct: float | None
-    # Mean absolute error over the naive seasonal forecast's on train; None if a window has no such
-    # scale
+    # Mean absolute error over the naive seasonal forecast's on train; None if a window lacks it
     mase: float | None
 
 
@@ -102,6 +101,7 @@ def score(
     truth = y_NH[is_observed_NH]
     error = np.abs(forecast_NH[is_observed_NH] - truth)
     is_large = np.abs(truth) >= max(mape_threshold, _SMALLEST_TRUTH)
+    shares = error[is_large] / np.abs(truth[is_large])
     total = float(np.abs(truth).sum())
     mse = float(np.mean(error**2))
     mase = None
@@ -117,9 +117,7 @@ def score(
         mae=float(error.mean()),
         mse=mse,
         rmse=float(np.sqrt(mse)),
-        mape_pct=100 * float(np.mean(error[is_large] / np.abs(truth[is_large])))
-        if is_large.any()
-        else None,
+        mape_pct=100 * float(shares.mean()) if shares.size else None,
         mape_skipped=int((~is_large).sum()),
         mape_threshold=mape_threshold,
         wape_pct=100 * float(error.sum()) / total if total > 0 else None,

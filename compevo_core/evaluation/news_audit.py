@@ -162,8 +162,7 @@ class _Test:
         mean_W, x_RW = sample.center((1,), False)
         is_named_RW = np.abs(x_RW + mean_W) > _LEAST_WEIGHT
         share_W = is_named_RW.mean(axis=0)
-        is_common_W = (share_W >= _COMMON[0]) & (share_W <= _COMMON[1])
-        self._is_named_RW = is_named_RW[:, is_common_W]
+        self._is_named_RW = is_named_RW[:, (share_W >= _COMMON[0]) & (share_W <= _COMMON[1])]
 
     def measure(self, missed_RS: FloatArray) -> float:
         """Return how much one column explains at most, in what it explains by chance."""

@@ -46,11 +46,8 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     **dict.fromkeys(("n_windows", "n_points", "n_masked", "seed"), pl.Int64()),
     **dict.fromkeys(("config_hash", "data_hash", "artifact_hash", "commit", "device"), pl.String()),
     "seconds": pl.Float64(),
-    "backbone": pl.String(),
-    "knowledge_cutoff": pl.String(),
-    "possibly_memorised": pl.Boolean(),
-    "leaky": pl.Boolean(),
-    "synthetic": pl.Boolean(),
+    **dict.fromkeys(("backbone", "knowledge_cutoff"), pl.String()),
+    **dict.fromkeys(("possibly_memorised", "leaky", "synthetic"), pl.Boolean()),
     "parse_failure_rate": pl.Float64(),
     "mape_skipped": pl.Int64(),
     **dict.fromkeys(("mape_threshold", "mae", "mse", "rmse"), pl.Float64()),
@@ -63,9 +60,7 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "train_seconds": pl.Float64(),
     "trainable_parameters": pl.Int64(),
     "budget": pl.String(),
-    "learning_rate": pl.Float64(),
-    "seconds_per_window": pl.Float64(),
-    "peak_memory_gb": pl.Float64(),
+    **dict.fromkeys(("learning_rate", "seconds_per_window", "peak_memory_gb"), pl.Float64()),
     "chosen_round": pl.Int64(),
     "blend": pl.Float64(),
 }
@@ -86,8 +81,7 @@ class Identity(MethodFacts):
     commit: str = ""
     seconds: float | None = None  # that forecasting took; measured if None
     parse_failure_rate: float | None = None  # share of unreadable answers; None: none is parsed
-    # Whether the model was trained once more on train and validation; None for methods without a
-    # configuration
+    # Whether the model was trained again on train and validation; None without a configuration
     refit: bool | None = None
     budget: str = ""  # name of what the fit could spend; empty where that changes nothing
 
@@ -102,14 +96,12 @@ def forecast_windows(
 ) -> FloatArray:
     """Return forecasts (N, H) of every window, in order.
 
-    The last batch may be short and is forecast too: dropping it would change the scores with the
-    batch size.
+    The last batch may be short: dropping it would change the scores with the batch size.
     """
     if batch_size < 1:
         raise DataError(f"batch_size is {batch_size}; it must be at least 1")
 
-    views = windows.views()
-    horizon = windows.horizon
+    views, horizon = windows.views(), windows.horizon
     parts = []
     for start in range(0, len(views), batch_size):
         batch = views[start : start + batch_size]
@@ -171,7 +163,7 @@ def evaluate(
             f"{len(windows)} windows; forecast every window once"
         )
 
-    views, truth_NH = windows.views(), windows.truth()
+    views, truth_NH, top_k = windows.views(), windows.truth(), identity.news_top_k
     shared = asdict(identity) | {
         **labels,
         "method": method,
@@ -197,24 +189,20 @@ def evaluate(
             mape_threshold=threshold,
             mase_scale_N=scale_N[selected],
         )
-        by_quantile: dict[str, float | None] = dict.fromkeys(QUANTILE_COLUMNS)
+        by_quantile: dict[str, float | None] = {}
         if quantiles_NQH is not None:
             by_quantile = score_quantiles(truth_NH[selected], quantiles_NQH[selected])
 
         counts = [len(views[i].candidate_ids) for i in selected]
         # One window before the cutoff taints the mean over all of them.
         first_origin = min(views[i].origin_utc for i in selected)
-        row = shared | asdict(scores) | by_quantile
-        row |= {
+        of_entity = {
             "entity": entity,
             "possibly_memorised": _is_possibly_memorised(identity.knowledge_cutoff, first_origin),
             "leaky": any(views[i].leaky for i in selected),
-            "news_choice_share": (
-                share_with_choice(counts, identity.news_top_k) if identity.news_top_k else None
-            ),
+            "news_choice_share": share_with_choice(counts, top_k) if top_k else None,
         }
-        # The scores hold more than a row does.
-        rows.append({name: row[name] for name in RESULT_SCHEMA})
+        rows.append(shared | asdict(scores) | by_quantile | of_entity)
     return pl.DataFrame(rows, schema=RESULT_SCHEMA, orient="row")
 
 
@@ -237,9 +225,7 @@ def write_rows(path: Path, rows: pl.DataFrame) -> None:
     """Write rows as CSV in the order of ``RESULT_COLUMNS``; DataError for another schema."""
     # Readers match columns by this schema; a file with other columns would be silently skipped.
     if rows.schema != RESULT_SCHEMA:
-        raise DataError(
-            f"{path.name}: rows have schema {dict(rows.schema)}; make them with evaluate()"
-        )
+        raise DataError(f"{path.name} has schema {dict(rows.schema)}; make rows with evaluate()")
     write_atomically(path, rows.write_csv)
 
 
@@ -280,16 +266,14 @@ def replace_own_rows(
 ) -> None:
     """Replace rows that agree with new ones in ``key``, in a file that many writers share.
 
-    No key may be null. ``arrange`` puts all rows in an order that does not depend on the order of
-    the writers. DataError if the file has other columns; StoreBusy if others write it for longer
-    than a minute.
+    No key may be null. ``arrange`` sorts all rows, whoever wrote first. DataError if the file has
+    other columns; StoreBusy if others write it for longer than a minute.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")
     with file_lock(lock, exclusive=True):
         if path.exists():
-            stored = read_typed(path, rows.schema)
-            rows = pl.concat([stored.join(rows, on=key, how="anti"), rows])
+            rows = pl.concat([read_typed(path, rows.schema).join(rows, on=key, how="anti"), rows])
         write_atomically(path, arrange(rows).write_csv)
         # Only rows stay in a folder that is committed.
         lock.unlink()

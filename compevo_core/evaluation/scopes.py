@@ -59,8 +59,7 @@ class Scope:
 
     subset: str  # name of the subset or split; marked if not all origins are scored
     windows: WindowSet  # the windows, all of one split
-    # All windows of the span that these are chosen from, which a population in daily use forecasts
-    # and observes on the way; None: only the windows
+    # Windows of the whole span, which a population in daily use forecasts and observes; None: these
     days: WindowSet | None = None
 
 
@@ -94,15 +93,12 @@ def select_test_scopes(windows: WindowSet, every: int = 1) -> list[Scope]:
     names = [name for name in TEST_SUBSETS.get(windows.dataset, ()) if name in present]
     days = windows.split("test")
     scopes = [thin_windows(windows.subset(name), name, every) for name in names]
-    if not scopes:
-        scopes = _select_by_knowledge(days, "test", every)
-    scopes = [replace(scope, days=days) for scope in scopes]
-
+    scopes = scopes or _select_by_knowledge(days, "test", every)
     if not scopes:
         raise DataError(
             f"{windows.dataset} has no test window: read newer values, or `compevo init --test 0.2`"
         )
-    return scopes
+    return [replace(scope, days=days) for scope in scopes]
 
 
 def _select_by_knowledge(windows: WindowSet, split: str, every: int) -> list[Scope]:
@@ -179,9 +175,7 @@ def write_forecasts(
 def read_forecasts(path: Path, scope: Scope) -> dict[str, list[FloatArray]]:
     """Return stored forecasts (N, H) of every seed by method, in the scope's order."""
     if not path.exists():
-        raise DataError(
-            f"no forecasts at {path}: materialize evaluation/baselines for this data set first"
-        )
+        raise DataError(f"no forecasts at {path}: materialize evaluation/baselines first")
 
     # One file holds several scopes, and a window can be in more than one of them.
     frame = pl.read_parquet(path).filter(pl.col("subset") == scope.subset)
@@ -254,9 +248,8 @@ def build_panels(
         window = scope.windows[position]
         view = window.view
         # Newest first, as a reader of the report meets them; equal dates go by title.
-        articles = sorted(
-            ((news.get_date(i), news.get_title(i)) for i in chosen[position]), reverse=True
-        )
+        articles = [(news.get_date(i), news.get_title(i)) for i in chosen[position]]
+        articles.sort(reverse=True)
         panels.append(
             ForecastPanel(
                 window_id=view.window_id,

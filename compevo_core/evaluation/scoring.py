@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ import polars as pl
 from compevo_core.agents.online_selection import count_alike, find_excess
 from compevo_core.baselines.base import MethodFacts
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray, split_evenly
+from compevo_core.data.arrays import FloatArray, mean_known, split_evenly
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
@@ -57,23 +57,6 @@ class PopulationForecast:
     prediction: Prediction
     n_answers: int  # forecasts that were asked for: one an agent and window
     seconds: float
-
-    def name_parts(self, method: str, *, is_joint: bool = False) -> dict[str, FloatArray]:
-        """Return the parts of the population, (N, H) by method name.
-
-        The plain mean of the agents, each single agent and the base model: their rows show whether
-        the whole is better. No second inference is needed, since an agent's forecast does not
-        depend on the others. Agents whose fit ``is_joint`` add up, and forecast nothing singly.
-        """
-        parts: dict[str, FloatArray] = {}
-        agents_ANH = self.prediction.agents
-        # The mean of one agent, and that agent, are the population.
-        if len(agents_ANH) > 1 and not is_joint:
-            parts[f"{method}-equal"] = self.prediction.equal
-            parts |= {f"{method}-agent-{i}": values_NH for i, values_NH in enumerate(agents_ANH)}
-        if self.prediction.prior is not None:
-            parts[f"{method}-prior"] = self.prediction.prior
-        return parts
 
     @property
     def chosen(self) -> list[tuple[str, ...]]:
@@ -146,8 +129,7 @@ class PopulationScores:
     rows: pl.DataFrame  # result rows of every scope, by entity and pooled
     panels: list[ForecastPanel]  # a few windows of every scope as the report draws them
     predictions: list[tuple[Scope, SeedForecasts]]  # the forecasts of every scope
-    # Of online weights, by scope, series and part of the day
-    regret: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=REGRET_SCHEMA))
+    regret: pl.DataFrame  # of online weights, by scope, series and part of the day
 
 
 def name_rows(forecaster: CompEvoForecaster) -> str:
@@ -205,11 +187,16 @@ def score_population(
             parse_failure_rate=unread if forecaster.logics else None,
             refit=config.run.refit,
         )
-        # The values, not the forecaster: panels below and later tests must show what was scored.
-        whole_NH = forecast.prediction.aggregate
-        is_joint = config.news.fit == "joint"
-        named_parts = forecast.name_parts(method, is_joint=is_joint) if parts else {}
-        by_method = {method: whole_NH} | named_parts
+        # The values, not the forecaster: panels below and later tests must show what was scored. No
+        # second inference is needed, since an agent's forecast does not depend on the others.
+        whole_NH, agents_ANH = forecast.prediction.aggregate, forecast.prediction.agents
+        by_method = {method: whole_NH}
+        # One agent and its mean are the population; jointly fitted agents forecast nothing singly.
+        if parts and len(agents_ANH) > 1 and config.news.fit != "joint":
+            by_method[f"{method}-equal"] = forecast.prediction.equal
+            by_method |= {f"{method}-agent-{i}": own_NH for i, own_NH in enumerate(agents_ANH)}
+        if parts and forecast.prediction.prior is not None:
+            by_method[f"{method}-prior"] = forecast.prediction.prior
         for name, values_NH in by_method.items():
             # Only the whole has past errors; its parts are point forecasts.
             quantiles_NQH = forecast.prediction.quantiles if name == method else None
@@ -223,8 +210,7 @@ def score_population(
             )
         predictions.append((scope, {name: [values] for name, values in by_method.items()}))
         if config.selection.online:
-            agents_ANH = forecast.prediction.agents
-            regret.append(tabulate_regret(scope, whole_NH, agents_ANH, config, identity))
+            regret.append(tabulate_regret(scope, forecast.prediction, config, identity))
         if news is not None:
             # A baseline and its recalibrated twin are nearly the same line.
             others = {k: v[0] for k, v in baselines.items() if not k.endswith(RECALIBRATED)}
@@ -290,14 +276,12 @@ def compare_seeds(
 ) -> pl.DataFrame:
     """Return the paired tests of a method with its parts and every baseline, of each scope.
 
-    Its parts are the plain mean of its agents and the prior; each agent would be too many. The rows
-    follow ``PAIRED_TEST_SCHEMA``.
+    Its parts are its agents' mean and prior, not each agent. Rows follow ``PAIRED_TEST_SCHEMA``.
     """
     tests = []
     compared = (method, f"{method}-equal", f"{method}-prior")
-    for (scope, by_method), baselines in zip(
-        collect_seeds(scores), baseline_forecasts, strict=True
-    ):
+    collected = collect_seeds(scores)
+    for (scope, by_method), baselines in zip(collected, baseline_forecasts, strict=True):
         forecasts = {name: by_method[name] for name in compared if name in by_method}
         tests += compare_with_opponents(scope, {**forecasts, **baselines}, method)
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
@@ -311,24 +295,13 @@ def write_run_forecasts(scores: PopulationScores, run: RunFolder) -> None:
 
 REGRET_FOLDER = "regret"  # folder below the results, of rows with other columns
 REGRET_SCHEMA: dict[str, pl.DataType] = {
-    "experiment": pl.String(),
-    "method": pl.String(),
-    "dataset": pl.String(),
-    "subset": pl.String(),
-    "entity": pl.String(),
-    "rule": pl.String(),
-    "part": pl.Int64(),  # of the day, from 0
-    "parts": pl.Int64(),
-    "days": pl.Int64(),
-    "loss": pl.Float64(),  # this and the next three are sums over days, in ``unit``
-    "best_expert": pl.Float64(),
-    "best_mixture": pl.Float64(),
-    "bound": pl.Float64(),  # most that the rule promises over the best mixture; null: nothing
+    **dict.fromkeys(("experiment", "method", "dataset", "subset", "entity", "rule"), pl.String()),
+    **dict.fromkeys(("part", "parts", "days"), pl.Int64()),  # a part of the day counts from 0
+    # Sums over days, in ``unit``; the bound, over the best mixture, is null without a promise
+    **dict.fromkeys(("loss", "best_expert", "best_mixture", "bound"), pl.Float64()),
     "unit": pl.String(),
     "seed": pl.Int64(),
-    "config_hash": pl.String(),
-    "artifact_hash": pl.String(),
-    "commit": pl.String(),
+    **dict.fromkeys(("config_hash", "artifact_hash", "commit"), pl.String()),
 }
 
 
@@ -350,11 +323,7 @@ class Regret:
 
 
 def tabulate_regret(
-    scope: Scope,
-    values_NH: FloatArray,
-    agents_ANH: FloatArray,
-    config: RunConfig,
-    identity: Identity,
+    scope: Scope, prediction: Prediction, config: RunConfig, identity: Identity
 ) -> pl.DataFrame:
     """Return the regret of a population on a scope, in rows of ``REGRET_SCHEMA``.
 
@@ -377,13 +346,12 @@ def tabulate_regret(
         for part, span in enumerate(split_evenly(scope.windows.horizon, selection.parts)):
             regret = measure_regret(
                 selection.rule,
-                agents_ANH[:, rows_of, span].swapaxes(0, 1),
-                values_NH[rows_of, span],
+                prediction.agents[:, rows_of, span].swapaxes(0, 1),
+                prediction.aggregate[rows_of, span],
                 truth_NH[rows_of, span],
                 first_A,
             )
-            row = shared | {"entity": entity, "part": part} | asdict(regret)
-            rows.append({name: row[name] for name in REGRET_SCHEMA})
+            rows.append(shared | {"entity": entity, "part": part} | asdict(regret))
     return pl.DataFrame(rows, schema=REGRET_SCHEMA, orient="row")
 
 
@@ -398,21 +366,21 @@ def measure_regret(
 
     An unknown truth is NaN; days without any known truth do not count.
     """
-    known = [day for day in range(len(truth_Dh)) if np.isfinite(truth_Dh[day]).any()]
+    is_known_D = np.isfinite(truth_Dh).any(axis=1)
+    experts_DAh, mixture_Dh, truth_Dh = (
+        values[is_known_D] for values in (experts_DAh, mixture_Dh, truth_Dh)
+    )
     excess = [
-        find_excess(experts_DAh[d][:, steps], mixture_Dh[d][steps], truth_Dh[d][steps])
-        for d in known
-        for steps in [np.isfinite(truth_Dh[d])]
+        find_excess(experts_Ah[:, steps], mixture_h[steps], truth_h[steps])
+        for experts_Ah, mixture_h, truth_h in zip(experts_DAh, mixture_Dh, truth_Dh, strict=True)
+        for steps in [np.isfinite(truth_h)]
     ]
-    excess_DA = np.array(excess).reshape(len(known), experts_DAh.shape[1])
-    error_A = sum(np.nanmean(np.abs(experts_DAh[d] - truth_Dh[d]), axis=1) for d in known)
-
     return Regret(
-        days=len(known),
-        loss=float(sum(np.nanmean(np.abs(mixture_Dh[d] - truth_Dh[d])) for d in known)),
-        best_expert=float(np.min(error_A)),
-        best_mixture=_find_best_mixture(experts_DAh[known], truth_Dh[known]),
-        bound=find_bound(rule, excess_DA, count_alike(first_A)),
+        days=len(truth_Dh),
+        loss=float(sum(mean_known(np.abs(mixture_Dh - truth_Dh), axis=1))),
+        best_expert=float(np.min(sum(mean_known(np.abs(experts_DAh - truth_Dh[:, None]), axis=2)))),
+        best_mixture=_find_best_mixture(experts_DAh, truth_Dh),
+        bound=find_bound(rule, np.array(excess), count_alike(first_A)),
     )
 
 
@@ -447,8 +415,7 @@ def _find_best_mixture(experts_DAh: FloatArray, truth_Dh: FloatArray) -> float:
     # A day's error is a mean over its known steps.
     weight_N = np.repeat(1.0 / is_known_Dh.sum(axis=1), is_known_Dh.sum(axis=1))
 
-    # Minimise the weighted slack s with s >= |F w - y| and w on the simplex. Sparse: a slack has
-    # two rows of its own.
+    # Minimise the weighted slack s >= |F w - y|, w on the simplex. Sparse: a slack has two rows.
     n, experts = forecast_NA.shape
     slack = sparse.eye_array(n)
     above = sparse.hstack([sparse.csr_array(forecast_NA), -slack])

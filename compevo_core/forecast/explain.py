@@ -117,15 +117,13 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
     DataError if the record has no such series.
     """
     facts = issued.facts
-    by_entity = {str(entry["entity"]): entry for entry in facts["series"]}
-    if entity not in by_entity:
+    if entity not in issued.series:
         raise DataError(
             f"the forecast of {facts['dataset']} has no series {entity!r}; it has "
-            f"{', '.join(by_entity)}"
+            f"{', '.join(issued.series)}"
         )
 
-    series = by_entity[entity]
-    points = issued.select_points(entity)
+    series, points = issued.series[entity], issued.select_points(entity)
     parts = []
     for number, weights in enumerate(series["step_weights"]):
         level = np.array(series["levels"][number])
@@ -133,7 +131,6 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
         final = points.get(f"{MEMBER}{number}", points[METHOD])
         prior = points.get(f"{BASE}{number}", final - level)
         read = series["chosen_news"][number] if facts["logics"] else []
-        articles = {name: facts["articles"][name] for name in read}
         part = MemberPart(
             name=str(facts["members"][number]),
             logic=str(facts["logics"][number]) if facts["logics"] else "",
@@ -150,11 +147,10 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
                     available_at=datetime.fromisoformat(article["available_at"]),
                     change=series.get("article_changes", {}).get(name),
                 )
-                for name, article in articles.items()
+                for name, article in ((name, facts["articles"][name]) for name in read)
             ],
         )
         parts.append(part)
-    inputs = [np.nan if value is None else value for value in series["inputs"]]
     return Explanation(
         entity=entity,
         unit=issued.unit,
@@ -162,7 +158,7 @@ def explain(issued: IssuedForecast, entity: str) -> Explanation:
         starts=issued.starts,
         forecast=points[METHOD],
         published=points.get(PUBLISHED),
-        inputs=np.array(inputs),
+        inputs=np.array(series["inputs"], dtype=np.float64),  # what is not known is None there
         parts=parts,
     )
 
@@ -198,28 +194,26 @@ def list_effects(issued: IssuedForecast) -> list[NewsEffect]:
     Without any in records of agents that were sealed before articles were left out one by one.
     """
     effects = []
-    for series in issued.facts["series"]:
-        entity = str(series["entity"])
+    for entity, series in issued.series.items():
         scale = abs(float(issued.select_points(entity)[METHOD].mean()))
         for name, size in series.get("article_changes", {}).items():
             if abs(size) <= LEAST_EFFECT * scale:
                 continue
-            read_by = [i for i, read in enumerate(series["chosen_news"]) if name in read]
+            agents = zip(issued.facts["members"], series["chosen_news"], strict=True)
             effect = NewsEffect(
                 entity=entity,
                 size=size,
                 unit=issued.unit,
                 title=issued.facts["articles"][name]["title"],
-                agents=", ".join(str(issued.facts["members"][i]) for i in read_by),
+                agents=", ".join(str(agent) for agent, read in agents if name in read),
             )
-            effects.append((abs(size) / scale, effect))
+            effects.append((abs(size) / scale if scale else np.inf, effect))
     effects.sort(key=lambda pair: -pair[0])
     return [effect for _, effect in effects[:MOST_EFFECTS]]
 
 
 POWERS = {"W": ("kWh", 1e-3), "kW": ("MWh", 1e-3), "MW": ("GWh", 1e-3), "GW": ("GWh", 1.0)}
 """By unit of power: the unit of energy, and how much of it one hour at one unit of power is."""
-
 Band = tuple[float, float]
 
 
@@ -260,8 +254,7 @@ def summarise_day(issued: IssuedForecast) -> list[DaySummary]:
     """Return the summary of every series, in the order of the record."""
     (_, _, factor), season = describe_level(issued), count_season_steps(issued.step)
     summaries = []
-    for facts in issued.facts["series"]:
-        entity = str(facts["entity"])
+    for entity, facts in issued.series.items():
         points = issued.select_points(entity)
         values, published = points[METHOD], points.get(PUBLISHED)
         level_band, peak_Q = find_band(facts, "mean"), facts["day_quantiles"].get("peak")

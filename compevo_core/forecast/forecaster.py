@@ -143,7 +143,6 @@ class CompEvoForecaster:
         return cls(model, manifest)
 
     def __repr__(self) -> str:
-        """Return what forecasts, and which artifact it is."""
         members = f"{len(self.logics)} agents" if self.logics else ", ".join(self.members)
         parts = f" of {members}" if members != self.name else ""
         return f"CompEvoForecaster: {self.name}{parts}, artifact {self.artifact_hash[:16]}"
@@ -151,10 +150,8 @@ class CompEvoForecaster:
     def reweigh(self, config: RunConfig) -> None:
         """Weigh the trained agents by other settings of the selection, for experiments.
 
-        Forecasts of the agents, fitness and gates stay as training left them.
-
-        Raises:
-            ConfigError: the weights follow errors that became known, not the trained fitness.
+        Forecasts of the agents, fitness and gates stay as training left them. ConfigError if the
+        weights follow errors that became known, not the trained fitness.
         """
         if config.selection.online or self.config.selection.online:
             raise ConfigError(
@@ -267,7 +264,6 @@ class CompEvoForecaster:
         views = windows.views()
         self._raise_if_observed(views)
         parts: list[tuple[list[int], Prediction]] = []
-        n_forecast = 0
 
         # Days go by on a copy: the next call starts from the same past.
         before, self._state = self._state, self._state.copy()
@@ -275,9 +271,8 @@ class CompEvoForecaster:
             for today, forecasts in self._forecast_days(windows):
                 described = self._describe([views[i] for i in today], forecasts, self._model.scaler)
                 parts.append((today, described))
-                n_forecast += len(today)
                 if on_day is not None:
-                    on_day(n_forecast)
+                    on_day(sum(len(rows) for rows, _ in parts))
             # One pass over all days gives each view what it would have got on its day.
             joined = Prediction.join(parts)
             quantiles_NQH = estimate_quantiles(self.past_errors, views, joined.aggregate)
@@ -330,15 +325,10 @@ class CompEvoForecaster:
     ) -> tuple[int, int]:
         """Observe the windows whose errors are known by an instant, and keep the state reached.
 
-        Args:
-            windows: all windows since training.
-            until: the instant.
-            snapshots: states of earlier nights.
-            found: result of ``snapshots.find``; None to start from the sealed model.
-            on_step: gets a line before each origin, with the time left.
-
-        Returns:
-            the numbers of windows that are known, and of those that were forecast for it now.
+        ``windows`` are all since training, ``snapshots`` the states of earlier nights, and
+        ``found`` is what they found, None to start from the sealed model; ``on_step`` gets a line
+        before each origin, with the time left. Returns the numbers of windows that are known, and
+        of those that were forecast for it now.
         """
         after, sealed = self._state.minute, len(self.experience)
         if found is not None:
@@ -506,8 +496,8 @@ def _stand_in(view: WindowView, scaler: Scaler) -> tuple[Scaler, list[WindowView
             for key, values_H in view.step_covariates.items()
         }
         low, high = (None if bound is None else factor * bound + shift for bound in view.bounds)
-        x, past, bounds = factor * view.x + shift, factor * view.past + shift, (low, high)
-        moved = dataclasses.replace(view, entity=name, x=x, past=past, bounds=bounds)
+        x, past = factor * view.x + shift, factor * view.past + shift
+        moved = dataclasses.replace(view, entity=name, x=x, past=past, bounds=(low, high))
         views.append(dataclasses.replace(moved, step_covariates=by_step))
     return Scaler(mean={view.entity: mean}, std={view.entity: spread}), views
 
@@ -521,7 +511,6 @@ def _unscale(scaled_NAH: FloatArray, views: Sequence[WindowView], scaler: Scaler
 def _load_agents(
     config: RunConfig, run: Path, news: NewsPool | None, backbone: "Backbone | None"
 ) -> AgentEnsemble:
-    """Return the model of a run."""
     from compevo_core.agents.retrieval import build_retriever
     from compevo_core.training.loop import ReadingModel
     from compevo_core.training.model import PopulationModel

@@ -61,8 +61,7 @@ BASE = "base-"  # the forecast that an agent corrects
 PUBLISHED = "published"
 SUPERSEDES = "supersedes"  # fact of a later issue: the hash of the forecast that it replaces
 
-TEMPERATURE = "temperature_c"
-"""Covariate by step: the temperature that was forecast, degrees Celsius."""
+TEMPERATURE = "temperature_c"  # covariate by step: what was forecast, degrees Celsius
 
 _INSTANT = "%Y%m%dT%H%MZ"
 
@@ -97,10 +96,15 @@ class IssuedForecast:
         digest.update(self.rows.drop("value").write_csv().encode())
         return digest.hexdigest()
 
+    @cached_property
+    def series(self) -> dict[str, dict[str, Any]]:
+        """Facts of each of its series, in the order of the views."""
+        return {str(entry["entity"]): entry for entry in self.facts["series"]}
+
     @property
     def entities(self) -> list[str]:
         """Its series, in the order of the views."""
-        return [str(entry["entity"]) for entry in self.facts["series"]]
+        return list(self.series)
 
     @property
     def names(self) -> dict[str, str]:
@@ -142,6 +146,11 @@ class IssuedForecast:
     def length(self) -> timedelta:
         """How long its steps take together: the next forecast begins there."""
         return self.starts[-1] - self.starts[0] + self.step
+
+    @property
+    def previous_origin(self) -> datetime:
+        """Start of as many steps before its own, on the market's clock."""
+        return shift(self.starts[0], -len(self.starts), self.step).astimezone(self.zone)
 
     @property
     def is_day(self) -> bool:
@@ -186,8 +195,8 @@ def issue_forecast(
     """Forecast views of one origin and cutoff, and record how the values came about.
 
     Let the model observe known errors first; ``news`` holds the articles that agents read. Days
-    begin on the clock of ``market_offset`` from UTC. The facts include ``newest``, the times of the
-    newest inputs, ready for JSON (``data.context``), and ``last_week``, the same steps (H,) of each
+    begin on the clock of ``market_offset`` from UTC. The facts include ``newest``, the instants of
+    the newest inputs (``data.context``), and ``last_week``, the same steps (H,) of each
     series last week as then known, NaN where unknown. ``totals`` maps a total to its series, whose
     forecasts must add up as ``reconciliation`` says; ``data`` has the times of the ``first`` and
     ``last`` known value and until when the model was fitted. DataError if there is no view, a part
@@ -206,11 +215,18 @@ def issue_forecast(
         prediction, past = reconcile(prediction, views, totals, past, reconciliation)
     day_quantiles = forecaster.estimate_day(views, prediction.aggregate, past)
     prediction = centre_sparse(prediction, views, totals or {})
-    by_method = _name_parts(prediction, reads_news=bool(forecaster.logics))
-    by_quantile = {METHOD: prediction.quantiles}
+    points_NH, quantiles_NQH = {METHOD: prediction.aggregate}, {METHOD: prediction.quantiles}
+    # A model by itself has no parts, and only what reads news corrects a base.
+    if forecaster.logics or len(prediction.agents) > 1:
+        points_NH[EQUAL] = prediction.equal
+        points_NH |= {f"{MEMBER}{i}": values_NH for i, values_NH in enumerate(prediction.agents)}
+    if forecaster.logics:
+        points_NH |= {f"{BASE}{i}": base_NH for i, base_NH in enumerate(prediction.bases)}
+        if prediction.prior is not None:
+            points_NH[PRIOR] = prediction.prior
     if all(view.published is not None for view in views):
-        by_method[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
-        by_quantile[PUBLISHED] = stack_published_quantiles(views)
+        points_NH[PUBLISHED] = np.stack([v.published for v in views if v.published is not None])
+        quantiles_NQH[PUBLISHED] = stack_published_quantiles(views)
 
     first = views[0]
     pool = news if forecaster.logics else None
@@ -228,7 +244,7 @@ def issue_forecast(
         "config_hash": forecaster.config.hash,
         "artifact_hash": forecaster.artifact_hash,
         "views_hash": hash_views(views),
-        "newest": dict(newest or {}),
+        "newest": json.loads(json.dumps(newest or {}, default=datetime.isoformat)),
         "method": forecaster.name,
         "data": dict(data or {}),
         "members": list(forecaster.members),
@@ -257,21 +273,7 @@ def issue_forecast(
         ],
     }
 
-    return IssuedForecast(rows=_tabulate(views, by_method, by_quantile), facts=facts)
-
-
-def _name_parts(prediction: Prediction, *, reads_news: bool) -> dict[str, FloatArray]:
-    """Return the forecast (N, H) and what it was made of, by method."""
-    parts = {METHOD: prediction.aggregate}
-    # A model by itself has no parts, and only what reads news corrects a base.
-    if reads_news or len(prediction.agents) > 1:
-        parts[EQUAL] = prediction.equal
-        parts |= {f"{MEMBER}{i}": values_NH for i, values_NH in enumerate(prediction.agents)}
-    if reads_news:
-        parts |= {f"{BASE}{i}": base_NH for i, base_NH in enumerate(prediction.bases)}
-        if prediction.prior is not None:
-            parts[PRIOR] = prediction.prior
-    return parts
+    return IssuedForecast(rows=_tabulate(views, points_NH, quantiles_NQH), facts=facts)
 
 
 def measure_news_change(
@@ -299,14 +301,12 @@ def measure_article_changes(
     """
     pairs = [
         (row, name)
-        for row in range(len(views))
-        for name in sorted(
-            {name for by_window in prediction.chosen_news for name in by_window[row]}
-        )
+        for row, read in enumerate(zip(*prediction.chosen_news, strict=True))
+        for name in sorted({name for names in read for name in names})
     ]
     without = [
-        replace(view, candidate_ids=tuple(other for other in view.candidate_ids if other != name))
-        for view, name in ((views[row], name) for row, name in pairs)
+        replace(views[row], candidate_ids=tuple(i for i in views[row].candidate_ids if i != name))
+        for row, name in pairs
     ]
     changes: list[dict[str, float]] = [{} for _ in views]
     forecast_PH = forecaster.predict(without) if pairs else ()
@@ -318,9 +318,9 @@ def measure_article_changes(
 def list_news_changes(issued: IssuedForecast) -> dict[str, float]:
     """Return how far news moves the mean of each series, as a share; empty if none is read."""
     return {
-        str(entry["entity"]): float(entry["news_change"])
-        for entry in issued.facts["series"]
-        if entry["news_change"] is not None
+        entity: float(facts["news_change"])
+        for entity, facts in issued.series.items()
+        if facts["news_change"] is not None
     }
 
 
@@ -596,28 +596,25 @@ def _describe_articles(
 
 def _tabulate(
     views: Sequence[WindowView],
-    by_method: Mapping[str, FloatArray],
-    by_quantile: Mapping[str, FloatArray],
+    points_NH: Mapping[str, FloatArray],
+    quantiles_NQH: Mapping[str, FloatArray],
 ) -> pl.DataFrame:
     """Return rows of ``ISSUED_SCHEMA``: of each series the points, then the quantiles.
 
-    Quantiles (N, Q, H) are at ``LEVELS``; a line that holds NaN is left out.
+    Quantiles are at ``LEVELS``; a line of them that holds NaN is left out.
     """
+    lines: list[tuple[str, float | None, FloatArray]]
+    lines = [(method, None, values_NH) for method, values_NH in points_NH.items()]
+    for method, values_NQH in quantiles_NQH.items():
+        lines += [(method, level, values_NQH[:, place]) for place, level in enumerate(LEVELS)]
     rows: list[tuple[object, ...]] = []
     for row, view in enumerate(views):
-        lines: list[tuple[str, float | None, FloatArray]]
-        lines = [(method, None, values_NH[row]) for method, values_NH in by_method.items()]
-        lines += [
-            (method, level, values_NQH[row, place])
-            for method, values_NQH in by_quantile.items()
-            for place, level in enumerate(LEVELS)
-            if np.isfinite(values_NQH[row, place]).all()
-        ]
         starts = [shift(view.origin_utc, step, view.step) for step in range(view.horizon)]
         rows += [
             (view.entity, method, level, start, float(value), view.unit)
-            for method, level, values_H in lines
-            for start, value in zip(starts, values_H, strict=True)
+            for method, level, values_NH in lines
+            if level is None or np.isfinite(values_NH[row]).all()
+            for start, value in zip(starts, values_NH[row], strict=True)
         ]
 
     return pl.DataFrame(rows, schema=ISSUED_SCHEMA, orient="row")

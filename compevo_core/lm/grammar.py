@@ -12,8 +12,8 @@ ragged pass F new tokens of all rows or unfinished rows, L new tokens of the age
 of the row with the most.
 """
 
-import dataclasses
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Protocol
@@ -44,12 +44,8 @@ GrammarTokenizer = Any
 """A tokenizer of transformers."""
 
 
-@dataclasses.dataclass
-class _Node:
-    """A place within the alternatives of a slot, after some of their tokens."""
-
-    children: dict[int, "_Node"] = dataclasses.field(default_factory=dict)
-    is_end: bool = False
+_Place = tuple[int, tuple[int, ...]]
+"""The number of a slot, and the tokens that are written of one of its texts."""
 
 
 class SlotGrammar:
@@ -73,7 +69,13 @@ class SlotGrammar:
         tokens = [[_tokenize_inside(text, tokenizer) for text in slot] for slot in slots]
         self._check(slots, tokens, tokenizer)
 
-        self._roots = [_build_trie(alternatives) for alternatives in tokens]
+        # An empty place follows the last slot: the sentence may end there.
+        self._texts = [*(set(map(tuple, texts)) for texts in tokens), set()]
+        self._next: list[dict[tuple[int, ...], set[int]]] = [defaultdict(set) for _ in self._texts]
+        for after, texts in zip(self._next, self._texts, strict=True):
+            for ids in texts:
+                for place, token in enumerate(ids):
+                    after[ids[:place]].add(token)
         # Samples share their beginnings, and grow by a token: each part of some rounds' sentences
         # is followed once.
         self._find_places = lru_cache(maxsize=1 << 16)(self._follow)
@@ -88,36 +90,28 @@ class SlotGrammar:
                 "part of a sentence, without its stop token"
             )
 
-        tokens = {token for _, node in places for token in node.children}
-        if any(slot == len(self._roots) for slot, _ in places):
+        tokens = {token for slot, part in places for token in self._next[slot].get(part, ())}
+        if (len(self._texts) - 1, ()) in places:
             tokens.update(self._stop_tokens)
         return sorted(tokens)
 
-    def _follow(self, ids: tuple[int, ...]) -> list[tuple[int, _Node]]:
+    def _follow(self, ids: tuple[int, ...]) -> list[_Place]:
         """Return the places that a part of a sentence may have reached; none if it begins none.
 
         Several at once, as one alternative may begin like another one and its next slot.
         """
-        if not ids:
-            return self._step_over_ends([(0, self._roots[0])])
-        *before, token = ids
-        return self._step_over_ends(
-            (slot, node.children[token])
-            for slot, node in self._find_places(tuple(before))
-            if token in node.children
-        )
-
-    def _step_over_ends(self, places: Iterable[tuple[int, _Node]]) -> list[tuple[int, _Node]]:
-        """Add the beginning of the next slot to every place where an alternative is complete."""
-        reached: list[tuple[int, _Node]] = []
-        waiting = list(places)
-        while waiting:
-            slot, node = waiting.pop()
-            reached.append((slot, node))
-            if slot < len(self._roots) and node.is_end:
-                # An empty place follows the last slot: the sentence may end there.
-                is_last = slot + 1 == len(self._roots)
-                waiting.append((slot + 1, _Node() if is_last else self._roots[slot + 1]))
+        reached: list[_Place] = [(0, ())]
+        if ids:
+            *before, token = ids
+            reached = [
+                (slot, (*part, token))
+                for slot, part in self._find_places(tuple(before))
+                if token in self._next[slot].get(part, ())
+            ]
+        # Where a text is complete, the next slot begins; the list grows while it is read.
+        for slot, part in reached:
+            if part in self._texts[slot]:
+                reached.append((slot + 1, ()))
         return reached
 
     def _check(
@@ -159,16 +153,6 @@ def _tokenize_inside(text: str, tokenizer: GrammarTokenizer) -> list[int]:
     )
 
 
-def _build_trie(alternatives: Sequence[Sequence[int]]) -> _Node:
-    root = _Node()
-    for ids in alternatives:
-        node = root
-        for token in ids:
-            node = node.children.setdefault(token, _Node())
-        node.is_end = True
-    return root
-
-
 @torch.no_grad()
 def sample_under_grammar(
     model: SampledModel, cache: PrefillCache, grammar: TokenGrammar, settings: SamplingSettings
@@ -179,7 +163,9 @@ def sample_under_grammar(
     rows = [
         _Row(agent, row, grammar, settings) for agent in range(agents) for row in range(samples)
     ]
-    numbers = [_UniformNumbers(samples, generator) for generator in settings.generators]
+    generators = settings.generators if settings.temperature else ()
+    first_states = [generator.get_state() for generator in generators]
+    numbers = [_draw(each, settings.max_new_tokens, samples) for each in generators]
     attention = RaggedDecodeAttention(cache, settings.samples, settings.max_new_tokens)
 
     while going := [row for row in rows if row.goes_on]:
@@ -200,16 +186,18 @@ def sample_under_grammar(
         states_FD = torch.stack([state_AMD[row.agent, row.number] for row in going])
         uniform_F = None
         if settings.temperature:
-            drawn = [numbers[row.agent].at(len(row.ids), row.number) for row in going]
+            drawn = [numbers[row.agent][len(row.ids)][row.number] for row in going]
             uniform_F = torch.tensor(drawn, dtype=torch.float64, device=states_FD.device)
 
         chosen = _choose(model, states_FD, going, settings.temperature, uniform_F)
         for row, token in zip(going, chosen, strict=True):
             row.write(token)
 
-    # Where the longest row ends; a further text of an agent begins with the numbers after that.
-    for row in rows if settings.temperature else ():
-        numbers[row.agent].sample_up_to(len(row.ids))
+    # A further text of an agent begins with the numbers after its longest row.
+    for agent, (generator, state) in enumerate(zip(generators, first_states, strict=True)):
+        longest = max(len(row.ids) for row in rows[agent * samples :][:samples])
+        generator.set_state(state)
+        _draw(generator, longest, samples)
     ids = [row.ids for row in rows]
     return stack_rows(ids, agents, settings.pad_token, state_AMD.device)
 
@@ -228,49 +216,30 @@ class _Row:
         self.goes_on = settings.max_new_tokens > 0
         self._grammar = grammar
         self._settings = settings
-        self._follow()
+        self.write()
 
-    def write(self, token: int) -> None:
-        """Write the token that was chosen, and those that must follow it."""
-        self._append(token)
-        self._follow()
-
-    def _follow(self) -> None:
-        while self.goes_on:
+    def write(self, token: int | None = None) -> None:
+        """Write the token that was chosen, if any, and those that must follow."""
+        settings = self._settings
+        while True:
+            if token is not None:
+                self.ids.append(token)
+                is_last = len(self.ids) == settings.max_new_tokens
+                self.goes_on = not is_last and not settings.has_ended(self.ids)
+            if not self.goes_on:
+                return
             # Ascending: a number draws among the tokens in the order of their ids.
             self.allowed = sorted(self._grammar.allowed(tuple(self.ids)))
             if len(self.allowed) > 1:
                 return
-            self._append(self.allowed[0])
-
-    def _append(self, token: int) -> None:
-        settings = self._settings
-        self.ids.append(token)
-        is_last = len(self.ids) == settings.max_new_tokens
-        self.goes_on = not is_last and not settings.has_ended(self.ids)
+            token = self.allowed[0]
 
 
-class _UniformNumbers:
-    """The numbers between 0 and 1 that an agent's rows draw with, a token of all rows at a time."""
-
-    def __init__(self, rows: int, generator: torch.Generator) -> None:
-        self._rows = rows
-        self._generator = generator
-        self._drawn: list[list[float]] = []
-
-    def at(self, place: int, row: int) -> float:
-        """Return the number of a row's token."""
-        self.sample_up_to(place + 1)
-        return self._drawn[place][row]
-
-    def sample_up_to(self, tokens: int) -> None:
-        """Draw the numbers of the first tokens of all rows, unless already drawn."""
-        generator = self._generator
-        while len(self._drawn) < tokens:
-            number_M = torch.rand(
-                self._rows, dtype=torch.float64, device=generator.device, generator=generator
-            )
-            self._drawn.append(number_M.tolist())
+def _draw(generator: torch.Generator, tokens: int, rows: int) -> list[list[float]]:
+    """Return the numbers between 0 and 1 that an agent's rows draw with, by token, then by row."""
+    # A call for each token, as if all rows had been written token by token.
+    number_M = torch.empty(rows, dtype=torch.float64, device=generator.device)
+    return [number_M.uniform_(generator=generator).tolist() for _ in range(tokens)]
 
 
 def _choose(

@@ -94,8 +94,9 @@ class Population(nn.Module):
     ) -> Iterator[None]:
         """Read with the adapters of one kind within the ``with`` block, or some of them, or none.
 
-        Only forward passes need the block. A backward pass uses the adapters of its forward pass
-        wherever it is called, with gradient checkpointing too, which replays dropout's draws.
+        A batch needs a row for each adapter in use, or reading it raises a ValueError. Only forward
+        passes need the block. A backward pass uses the adapters of its forward pass wherever it is
+        called, with gradient checkpointing too, which replays dropout's draws.
         """
         before = self._route
         self._route = AdapterRoute(kind, rows, dropout)
@@ -255,7 +256,11 @@ class Population(nn.Module):
         """
         ours = self._build_peft_config(kind)
         theirs = ours.from_pretrained(folder)
-        names = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
+        names = ["r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern"]
+        names.append("alora_invocation_tokens")
+        # Other starts than these have changed the frozen layers, too.
+        if theirs.init_lora_weights not in (True, False, "gaussian", "eva", "orthogonal"):
+            names.append("init_lora_weights")
         if differing := [
             f"{name} = {getattr(theirs, name)} where the population has {getattr(ours, name)}"
             for name in names
@@ -337,6 +342,13 @@ class Population(nn.Module):
     def _read(
         self, embeds_ALD: Tensor, positions_AL: Tensor, attention: AttentionBackend, layers: int = 0
     ) -> Tensor:
+        in_use = self.local[self._route.rows]
+        if self._route.kind is not None and len(embeds_ALD) != len(in_use):
+            raise ValueError(
+                f"the batch has {len(embeds_ALD)} rows for {len(in_use)} adapters in use; give "
+                "each of them a row, or name others in use_adapters(rows=...)"
+            )
+
         decoder = self.backbone.decoder
         # transformers recomputes layers in train mode only. Nothing else follows from the mode:
         # these backbones have no dropout of their own.

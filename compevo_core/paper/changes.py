@@ -27,7 +27,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError
-from compevo_core.paper.declared import read_declared
+from compevo_core.paper.declared import read_declared, require_known
 
 OWN, NONE, SWAPPED, IRRELEVANT = "own", "none", "swapped", "irrelevant"
 SHUFFLED, NOISY = "shuffled", "noisy"
@@ -80,8 +80,7 @@ def change_news(windows: WindowSet, name: str, relevance: Relevance | None = Non
     irrelevant articles; their own in another order; their own and as many irrelevant ones. The two
     with irrelevant ones need the ``relevance`` of the articles, else ConfigError.
     """
-    if name not in NEWS_CHANGES:
-        raise ConfigError(f"no news {name!r}; known: {', '.join(NEWS_CHANGES)}")
+    require_known("news", [name], NEWS_CHANGES)
     if name == OWN:
         return windows
     if name == SWAPPED:
@@ -242,10 +241,7 @@ class Experiment:
     def select(self, names: Sequence[str] = ()) -> list[NamedChange]:
         """Return the changes of these names, all where none is named; ConfigError for others."""
         known = {change.name: change for change in self.changes}
-        if unknown := [name for name in names if name not in known]:
-            raise ConfigError(
-                f"experiment {self.name} has no change {unknown[0]!r}; known: {', '.join(known)}"
-            )
+        require_known(f"change of the experiment {self.name}", names, known)
         return [known[name] for name in names or known]
 
 
@@ -410,16 +406,13 @@ def list_changes(*kinds: Kind) -> list[str]:
 
 def find_experiment(name: str) -> Experiment:
     """Return an experiment; ConfigError if there is none of that name."""
-    if name not in EXPERIMENTS:
-        raise ConfigError(f"no experiment {name!r}; known: {', '.join(EXPERIMENTS)}")
+    require_known("experiment", [name], EXPERIMENTS)
     return EXPERIMENTS[name]
 
 
 def find_variant(name: str) -> NamedChange:
     """Return what ``compevo paper train --variant`` names; ConfigError if there is none."""
-    known = EXPERIMENTS[ABLATION].names
-    if name not in known:
-        raise ConfigError(f"no variant, control or system {name!r}; known: {', '.join(known)}")
+    require_known("variant, control or system", [name], EXPERIMENTS[ABLATION].names)
     return CHANGES[name]
 
 
@@ -428,8 +421,7 @@ def change_weather(windows: WindowSet, name: str) -> WindowSet:
 
     A window has no weather if its earlier day has no window. ConfigError for another name.
     """
-    if name not in WEATHER_CHANGES:
-        raise ConfigError(f"no weather {name!r}; known: {', '.join(WEATHER_CHANGES)}")
+    require_known("weather", [name], WEATHER_CHANGES)
     if name == OWN_WEATHER:
         return windows
 

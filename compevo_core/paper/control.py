@@ -13,7 +13,7 @@ import json
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ from compevo_core.evaluation.result_rows import replace_own_rows, write_config
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.lm.encoder import Encoder
 from compevo_core.paper.changes import MOST_SAMPLES, NONE, SWAPPED, change_news
-from compevo_core.paper.declared import read_declared
+from compevo_core.paper.declared import read_declared, require_known
 from compevo_core.paper.planted_news import (
     AFTER_TRAINING,
     BEST_AGENT,
@@ -153,15 +153,11 @@ class ControlPlan:
 
     def __post_init__(self) -> None:
         """Check the names; ConfigError if one is unknown."""
-        self._check("world", self.world, WORLDS)
-        self._check("comparison", self.compares, (READING, SEARCH, SPECIALISTS))
-        arms = replace(self, only=()).configure_arms(0) if self.only else {}
-        for name in self.only:
-            self._check(f"arm of {self.compares}", name, arms)
-
-    def _check(self, what: str, name: str, known: Iterable[str]) -> None:
-        if name not in known:
-            raise ConfigError(f"the control has no {what} {name!r}; known: {', '.join(known)}")
+        require_known("world", [self.world], WORLDS)
+        require_known("comparison", [self.compares], (READING, SEARCH, SPECIALISTS))
+        if self.only:
+            arms = replace(self, only=()).configure_arms(0)
+            require_known(f"arm of {self.compares}", self.only, arms)
 
     def plant(self, effect: float, seed: int) -> PlantedNews:
         """Return what is planted in one world."""
@@ -249,11 +245,7 @@ def list_cells(
 
     The first seeds of all worlds come first. ConfigError if a name is unknown or nothing is left.
     """
-    if unknown := set(worlds) - {cells.world for cells in EXPERIMENT}:
-        raise ConfigError(
-            f"the experiment has no world {min(unknown)!r}; known: "
-            f"{', '.join(dict.fromkeys(cells.world for cells in EXPERIMENT))}"
-        )
+    require_known("world", worlds, dict.fromkeys(cells.world for cells in EXPERIMENT))
     ridges = list(list_specialists(config, PlantedNews(effect=0.0)))
     chosen = [
         (seed, cells, effect, arms)
@@ -303,10 +295,7 @@ def run_control(
     Windows need all three splits. Runs are left in ``out``, where finished ones are not trained
     again. ConfigError if there is no series of a name.
     """
-    if unknown := sorted(set(plan.series) - set(windows.entities)):
-        raise ConfigError(
-            f"{windows.dataset} has no series {unknown[0]!r}; known: {', '.join(windows.entities)}"
-        )
+    require_known(f"series of {windows.dataset}", plan.series, windows.entities)
     if plan.series:
         windows = windows.with_windows(w for w in windows if w.view.entity in plan.series)
     if plan.compares == SPECIALISTS:

@@ -1,11 +1,11 @@
 """What the wing declares in TOML files: arms, columns, settings, texts, sweeps, budgets.
 
-What belongs here: reading such a file, and the budgets of a fit. What does not: the use of
-everything else.
+What belongs here: reading such a file, refusing unknown names, and the budgets of a fit. What does
+not: the use of everything else.
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -35,6 +35,13 @@ _TYPES: Mapping[str, pl.DataType] = {
 def read_columns(kind: str) -> dict[str, pl.DataType]:
     """Return the columns of a kind of rows that the wing writes, with their types."""
     return {name: _TYPES[text] for name, text in read_declared("columns")[kind].items()}
+
+
+def require_known(what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise ConfigError for the first of the names that is not known."""
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"no {what} {name!r}; known: {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +77,7 @@ STANDARD = BUDGETS["standard"]
 
 def find_budget(name: str) -> Budget:
     """Return a budget; ConfigError if the name is unknown."""
-    if name not in BUDGETS:
-        raise ConfigError(f"no budget {name!r}; known: {', '.join(BUDGETS)}")
+    require_known("budget", [name], BUDGETS)
     return BUDGETS[name]
 
 

@@ -177,8 +177,6 @@ class NewsReader:
             chosen_ND = states_NTD[torch.arange(len(rows)), ends].float()
             self._states.update(zip(batch, chosen_ND, strict=True))
 
-        if not texts:
-            return torch.empty(0, self._words.weight.shape[1])
         return torch.stack([self._states[text] for text in texts])
 
 

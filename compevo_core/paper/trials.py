@@ -276,16 +276,6 @@ def build_folds(windows: WindowSet) -> list[tuple[WindowSet, WindowSet]]:
     return pairs
 
 
-def choose_validation(windows: WindowSet, *, last_fold: bool) -> tuple[WindowSet, WindowSet]:
-    """Return train and validation windows: the splits, or the last fold and what is before it.
-
-    DataError if there is no fold.
-    """
-    if last_fold:
-        return build_folds(windows)[-1]
-    return windows.split("train"), windows.split("val")
-
-
 def train_folds(
     config: RunConfig,
     windows: WindowSet,

@@ -26,7 +26,6 @@ MOST_STEPS = 400  # steps that can be pointed at; of more, every second, third a
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 42, 24
 _CLOCK = ["", "%Y", "%b", "%a %d %b", "%H:%M", "%H:%M"]
 
-
 INK = "#1c2430"
 MUTED = "#5b6675"
 GRID = "#e3e7ec"

@@ -11,25 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
+from pathlib import Path
 from typing import Any
 
-SUBSET_NAMES = {
-    "paper-original": "the paper's test windows, fitted on its random train part",
-    "paper-original-no-weather": "the paper's test windows, without weather",
-    "paper-original-2020": "the paper's test windows of 2020, fitted on its random train part",
-    "paper-original-2020-from-2019": "the paper's test windows of 2020, fitted on 2019",
-    "paper-2026": "the paper's 100 windows of 2026, known to midnight",
-    "paper-2026-known-1700": "the paper's 100 windows of 2026, known to 17:00",
-    "n2f-test-100": "published 100-window test set, 2021",
-    "inference-2026-100": "leakage check, Feb-Mar 2026",
-    "aemo-2021": "AEMO TOTALDEMAND, 2021",
-    "aemo-2021-events": "AEMO TOTALDEMAND, 2021, event days",
-    "operational-2026-200": "operational demand, Feb-Mar 2026, known to midnight",
-    "operational-2026-200-known-1700": "operational demand, Feb-Mar 2026, known to 17:00",
-    "test": "test split",
-    "val": "validation split",
-    "inference": "inference split",
-}
+from compevo_core.runtime.files import read_toml
+
+SUBSET_NAMES = read_toml(Path(__file__).with_name("subsets.toml"), "install it again")
 MISSING = "n/a"
 
 

@@ -55,8 +55,8 @@ from compevo_core.forecast.issued import (
 )
 from compevo_core.report.tables import MISSING, Table, format_percent, method_name, tabulate
 
+# Measured values (H,), NaN where unknown, by series and origin.
 Truth = Mapping[tuple[str, datetime], FloatArray]
-"""Measured values (H,), NaN where unknown, by series and origin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,15 +80,12 @@ class ForecastDay:
         For the day before, values measured since then count, otherwise values known at the issue;
         NaN if nothing is known.
         """
-        issued = self.issued
-        starts, eve = issued.starts, issued.origin - issued.length
-        step = issued.step
-        series = {str(facts["entity"]): facts for facts in issued.facts["series"]}
-        known = self.truth.get((entity, eve))
+        issued, starts = self.issued, self.issued.starts
+        known = self.truth.get((entity, issued.previous_origin))
         if known is None:
-            inputs = series[entity]["inputs"][-len(starts) :]
+            inputs = issued.series[entity]["inputs"][-len(starts) :]
             known = np.array(inputs, dtype=float)  # what is not known is None there
-        before = [shift(starts[0], -back, step) for back in range(known.size, 0, -1)]
+        before = [shift(starts[0], -back, issued.step) for back in range(known.size, 0, -1)]
         since = self.truth.get((entity, issued.origin))
         if since is None:
             return before, known
@@ -112,13 +109,11 @@ def read_days(
         folder, chain = folders[-1], read_chain(root)
         newest = read_issued(folder, chain)
         older = [read_issued(issue, chain) for issue in list_earlier(folder)]
-        earliest = newest.origin - 2 * newest.length
-        measured = windows / root.name
-        ended = WindowSet.read(measured, since=earliest) if measured.exists() else ()
+        origin, measured = newest.previous_origin, windows / root.name
+        ended = WindowSet.read(measured, since=origin) if measured.exists() else ()
         truth = {(window.view.entity, window.view.origin_utc): window.y for window in ended}
         # The forecast of the day before, and scores, only with the same lead time.
         lead = newest.origin - datetime.fromisoformat(newest.facts["information_until"])
-        origin = newest.origin - newest.length
         day_before = find_issued(root, origin.astimezone(UTC), (origin - lead).astimezone(UTC))
         path = scored / f"{newest.facts['dataset']}.parquet" if scored else None
         rows = pl.DataFrame(schema=SCORED_SCHEMA)
@@ -377,7 +372,7 @@ def weight_table(day: ForecastDay) -> Table | None:
     members, logics = facts["members"], facts["logics"]
     if len(members) == 1 and not logics:
         return None
-    by_series = {str(entry["entity"]): entry["weights"] for entry in facts["series"]}
+    by_series = {entity: entry["weights"] for entity, entry in day.issued.series.items()}
     errors = dict(recent.group_by("method").agg(pl.col("mae").mean()).iter_rows())
     decimals = choose_decimals(list(errors.values()))
     shown = day.issued.entities[:MOST_CHARTS]

@@ -370,10 +370,8 @@ def translate_storage_errors(doing: str = "") -> Iterator[None]:
     except (ConnectionError, TimeoutError):
         # They are OSErrors too, and no matter of storage.
         raise
-    except OSError as error:
-        raise describe_storage_error(error, doing) from error
-    except _list_format_errors() as error:
-        if _is_of_a_torn_file(error):
+    except (OSError, *_list_format_errors()) as error:
+        if isinstance(error, OSError) or _is_of_a_torn_file(error):
             raise describe_storage_error(error, doing) from error
         raise
 

@@ -19,6 +19,8 @@ _SIGNS = ("", "?", "-", "--", ":", ".", "..", "\\n", "#n/a", "#null!", "#value!"
 BLANKS = ("missing", *_WORDS, *_SIGNS)
 """Cells that say that there is no value, in small letters."""
 
+MOST = 1e100
+"""What a value may be, of either sign: squares must be numbers, too."""
 DecimalMark = Literal[".", ","]
 
 _SHOWN_CHARACTERS = 60
@@ -82,6 +84,18 @@ class TextColumn:
         )
 
 
+def number_rows(cells: pl.Series) -> TextColumn:
+    """Return texts of a user's DataFrame as a column, its rows counted from 1."""
+    return TextColumn(cells.to_frame().with_row_index(LINE, 1), "the table", cells.name)
+
+
+def read_names(column: pl.Series) -> pl.Series:
+    """Return names of series as texts; 1.0 and 1 are one name."""
+    if column.dtype.is_float() and (column % 1 == 0).all():
+        column = column.cast(pl.Int64)
+    return column.cast(pl.String)
+
+
 def shorten(text: str) -> str:
     """Return a text, cut where it is too long for a message."""
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
@@ -124,8 +138,9 @@ def read_numbers(column: TextColumn, decimal: DecimalMark) -> tuple[pl.Series, N
     number = pl.col("_digits").str.replace_all(thousands, "").str.replace(mark, ".", literal=True)
     value = pl.when(empty).then(None).otherwise(number.cast(pl.Float64, strict=False))
     parts = parts.add(_value=value)
+    is_beyond = ~empty & ~(pl.col("_value").abs() <= MOST)
     parts.raise_if(
-        ~empty & ~pl.col("_value").is_finite(), "is not a finite number", "correct the cell"
+        is_beyond, f"is infinite or beyond {MOST:g}", "correct the cell or leave it empty"
     )
 
     filled = parts.table.filter(pl.col("_value").is_not_null())

@@ -26,7 +26,7 @@ from compevo_core.data.content import describe_changes, describe_new_faults
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
-from compevo_core.data.steps import DAY, count_steps, is_calendar_step, name_step, shift
+from compevo_core.data.steps import DAY, count_steps, name_step, shift
 from compevo_core.data.view import WindowView
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -127,12 +127,11 @@ class Fitted(Known):
     @property
     def origins(self) -> dict[datetime, list[str]]:
         """The series that are forecast from each instant: the newest for which they are known."""
-        ends, apart = self.ends, find_distance(self.spec)
-        first = min(ends.values())
+        first, apart = self.end, find_distance(self.spec)
         if self.spec.totals:  # what adds up is forecast at once
-            return {first: list(ends)}
+            return {first: list(self.ends)}
         origins: dict[datetime, list[str]] = {}
-        for name, end in ends.items():
+        for name, end in self.ends.items():
             later = count_steps(first, end, apart)
             origins.setdefault(shift(first, later, apart), []).append(name)
         return origins
@@ -144,8 +143,6 @@ class Fitted(Known):
         if self.model is None:
             return CompEvoForecaster.load(self.run, news)
         return CompEvoForecaster(self.model, news=news)
-
-    # ---- what joins it ----
 
     def add_rows(self, table: Frame, series: str) -> Self:
         """Return the fit with newer rows; DataError if they cannot follow the fitted ones."""
@@ -165,37 +162,30 @@ class Fitted(Known):
                 "with them"
             )
         step = self.spec.step
-        passed = (added[START] - self.end).dt.total_microseconds()
-        is_between = passed % (step // timedelta(microseconds=1)) != 0
-        if not is_calendar_step(step) and is_between.any():
-            raise DataError(
-                f"rows are between the steps of the fit, which are {name_step(step)} apart: sum or "
-                "average them to these, or fit again"
-            )
-        rows = join_rows(self.rows, added)
+        rows = join_rows(self.rows, added, step)
         if self.spec.totals:
             rows = add_totals(rows, self.spec.totals)
         extended = dataclasses.replace(self, rows=rows)
+        said: list[str] = []
         newer = keep_values(rows).filter(pl.col(SERIES).is_in(added[SERIES].unique().to_list()))
         for (name,), part in newer.group_by(SERIES, maintain_order=True):
-            newest = part.tail(2_000)
-            for fault in describe_new_faults(f"series {name}", newest, step, self.end):
-                warnings.warn(fault, stacklevel=4)
+            said += describe_new_faults(f"series {name}", part.tail(2_000), step, self.end)
         # Most newer rows repeat none, or few, of a long history.
         repeated = self.rows.join(added, on=[SERIES, START], how="semi")
         before = repeated.partition_by(SERIES, as_dict=True)
         for key, part in added.group_by(SERIES, maintain_order=True):
             if key in before:
-                for change in describe_changes(f"series {key[0]}", before[key], part):
-                    warnings.warn(change, stacklevel=4)
+                said += describe_changes(f"series {key[0]}", before[key], part)
         ends = extended.end
         last = added.drop_nulls(VALUE)[START].max()
-        if isinstance(last, datetime) and shift(last, 1, self.spec.step) < self.end:
-            warnings.warn(
-                f"the rows end {self.form.clock.say(last)}, before the fitted ones do: the "
-                f"forecast begins at {self.form.clock.say(ends)}",
-                stacklevel=4,
+        if isinstance(last, datetime) and shift(last, 1, step) < self.end:
+            say = self.form.clock.say
+            said.append(
+                f"the rows end {say(last)}, before the fitted ones do: the forecast begins at "
+                f"{say(ends)}"
             )
+        for sentence in said:
+            warnings.warn(sentence, stacklevel=4)
         clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
         fitted, apart = -self.spec.market_offset, find_distance(self.spec)
         if self.spec.step < DAY and (clock - fitted) % apart:
@@ -214,14 +204,14 @@ class Fitted(Known):
             )
         added = read_ahead(table, self.rows, self.form, series)
         if self.form.ahead_apart:
-            return dataclasses.replace(self, rows=join_rows(self.rows, added))
+            return dataclasses.replace(self, rows=join_rows(self.rows, added, self.spec.step))
         # What came is not changed by what was expected, up to the end of each series.
         ends = self.ends
         known = pl.DataFrame({SERIES: list(ends), "end": list(ends.values())})
         later = added.join(known, on=SERIES).filter(pl.col(START) >= pl.col("end"))
-        return dataclasses.replace(self, rows=join_rows(self.rows, later.drop("end")))
-
-    # ---- keeping ----
+        return dataclasses.replace(
+            self, rows=join_rows(self.rows, later.drop("end"), self.spec.step)
+        )
 
     def write(self, folder: Path, params: Mapping[str, Any]) -> Path:
         """Write everything into a folder; DataError if it holds something else."""

@@ -51,7 +51,8 @@ from compevo_core.evaluation.method_choice import (
 )
 from compevo_core.evaluation.news_audit import NewsAudit, audit_news
 from compevo_core.forecast.explain import BAND_80, describe_outside
-from compevo_core.forecast.prediction import centre_sparse, reconcile_origins
+from compevo_core.forecast.forecaster import CompEvoForecaster
+from compevo_core.forecast.prediction import Prediction, centre_sparse, reconcile_origins
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.table.covariates import read_news, require_ahead
 from compevo_core.table.fitted import (
@@ -65,6 +66,7 @@ from compevo_core.table.fitted import (
     read_held_out,
 )
 from compevo_core.table.frames import (
+    COLUMN,
     PREFIX,
     SERIES,
     START,
@@ -83,16 +85,13 @@ from compevo_core.table.frames import (
     to_polars,
 )
 from compevo_core.table.stamps import Clock, DateOffset
+from compevo_core.training.ensemble import Ensemble
 from compevo_core.training.prior import MIXTURE
 from compevo_core.training.trainer import fit_ensemble, train
 from compevo_core.training.training_data import join_for_refit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from compevo_core.forecast.forecaster import CompEvoForecaster
-    from compevo_core.forecast.prediction import Prediction
-    from compevo_core.training.ensemble import Ensemble
 
 _BANDS = ((0.1, 0.9, 0.3), (0.025, 0.975, 0.15))  # quantiles and opacity of a plot's bands
 
@@ -134,10 +133,6 @@ class Forecaster:
         low: no value is below this; 0 where none of the table is, unless given.
         high: no value is above this.
         seed: of what a fit draws.
-
-    Attributes:
-        method_: the method that was fitted.
-        choice_: errors of all candidates on validation; None where a method was named.
     """
 
     method: Any = AUTO
@@ -163,11 +158,8 @@ class Forecaster:
 
     _fit: Fitted | None = dataclasses.field(default=None, init=False)
 
-    # ---- parameters, as scikit-learn asks for them ----
-
     @classmethod
     def _list_params(cls) -> dict[str, Any]:
-        """Return the default of every parameter by name."""
         return {field.name: field.default for field in dataclasses.fields(cls) if field.init}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -186,8 +178,6 @@ class Forecaster:
         for name, value in params.items():
             setattr(self, name, value)
         return self
-
-    # ---- fit and forecast ----
 
     def fit(
         self,
@@ -221,6 +211,16 @@ class Forecaster:
                 "past, static or text, or leave them out",
                 stacklevel=2,
             )
+        columns = [COLUMN + name for name in form.ahead]
+        steps = known.rows.group_by(SERIES, START).agg(pl.col(VALUE, *columns).count())
+        steps = steps.filter(pl.col(VALUE) > 0)
+        for name in columns:
+            if lacking := steps.filter(pl.col(name) == 0).height:
+                warnings.warn(
+                    f"{name.removeprefix(COLUMN)!r} is empty at {lacking:,} of {steps.height:,} "
+                    "steps that have a value, and a method may leave such a column out: fill it",
+                    stacklevel=2,
+                )
         return self._fit_known(known, on_step)
 
     def _know(self, df: Frame, future: Frame, news: Frame) -> Known:
@@ -242,7 +242,7 @@ class Forecaster:
             added = read_ahead(future, rows, form, self.series)
             first = rows.group_by(SERIES).agg(first=pl.col(START).min())
             added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first"))
-            rows = join_rows(rows, added.drop("first"))
+            rows = join_rows(rows, added.drop("first"), form.clock.step)
 
         if own := {*(self.totals or ())} & {*rows[SERIES]}:
             raise DataError(f"the total {min(own)!r} is a series of its own; rename it")
@@ -267,9 +267,9 @@ class Forecaster:
 
     def _fit_known(self, known: Known, on_step: OnStep) -> Self:
         for name, number in (("horizon", self.horizon), ("lookback", self.lookback)):
-            _require_count(name, 1 if number is None else number)
+            require_count(name, 1 if number is None else number)
         for name, bound in (("low", self.low), ("high", self.high)):
-            if bound is not None and not isinstance(bound, Real):
+            if bound is not None and not (isinstance(bound, Real) and bound == bound):
                 raise ConfigError(f"{name} = {bound!r}: give a number")
         # Refuses an unknown name before anything is cut.
         config = self._configure()
@@ -423,7 +423,7 @@ class Forecaster:
         """
         fit = self._fitted
         steps = fit.spec.horizon_steps if horizon is None else horizon
-        _require_count("horizon", steps)
+        require_count("horizon", steps)
         if steps > fit.spec.horizon_steps:
             raise ConfigError(
                 f"horizon = {steps}: {fit.spec.horizon_steps} steps were fitted; fit again with "
@@ -435,12 +435,10 @@ class Forecaster:
         if not is_banded_N.all():
             known, without = len(population.past_errors), int((~is_banded_N).sum())
             warnings.warn(describe_missing(without, known), stacklevel=2)
-        low, high = (LEVELS.index(level) for level in BAND_80)
-        points, bands = {}, {}
-        for row, view in enumerate(views):
-            points[view.entity] = prediction.aggregate[row, :steps]
-            quantiles_QH = prediction.quantiles[row, :, :steps]
-            bands[view.entity] = quantiles_QH[low], quantiles_QH[high]
+        entities = [view.entity for view in views]
+        points = dict(zip(entities, prediction.aggregate[:, :steps], strict=True))
+        low_NH, high_NH = (prediction.quantiles[:, LEVELS.index(at), :steps] for at in BAND_80)
+        bands = dict(zip(entities, zip(low_NH, high_NH, strict=True), strict=True))
         for sentence in describe_outside(points, bands):
             warnings.warn(sentence, stacklevel=2)
         names, starts = _list_steps(views, steps)
@@ -450,9 +448,7 @@ class Forecaster:
     def fitted_values(self) -> Frame:
         """Return how the fit forecast its own validation: held out, by what train taught.
 
-        Returns:
-            a table: series, stamps, ``cutoff`` (the first stamp of the window), the value,
-            ``mean``.
+        The columns are series, stamps, ``cutoff`` (a window's first stamp), the value, ``mean``.
         """
         fit = self._fitted
         rows = read_held_out(fit.experience, fit.scaler, fit.spec.step)
@@ -470,9 +466,8 @@ class Forecaster:
     def explain(self, df: Frame = None, *, future: Frame = None, news: Frame = None) -> Frame:
         """Return what each member of the method adds to the forecast.
 
-        Returns:
-            a table: series, stamps, ``member``, its ``weight`` and ``forecast``; the forecast of a
-            step is the sum of weight times forecast.
+        The columns are series, stamps, ``member``, its ``weight`` and ``forecast``; the forecast of
+        a step is the sum of weight times forecast.
         """
         fit = self._extend(df, future, news)
         population, views, prediction = self._forecast(fit, fit.spec.horizon_steps)
@@ -523,7 +518,7 @@ class Forecaster:
             ConfigError: a number is below 1, or ``step`` is not one at which forecasts begin.
         """
         for name, number in (("windows", windows), ("step", 1 if step is None else step)):
-            _require_count(name, number)
+            require_count(name, number)
         if isinstance(methods, str) or hasattr(methods, "fit"):
             methods = [methods]
         known = self._take(df, future, news)
@@ -585,7 +580,7 @@ class Forecaster:
 
     def _test(
         self, known: Known, origins: set[datetime], on_step: OnStep
-    ) -> "tuple[WindowSet, Prediction]":
+    ) -> tuple[WindowSet, Prediction]:
         """Fit on what is before the first origin; return the windows from all, and forecasts."""
         cutoff = min(origins)
         before = dataclasses.replace(known, rows=known.rows.filter(pl.col(START) < cutoff))
@@ -664,7 +659,7 @@ class Forecaster:
 
     def _forecast(
         self, fit: Fitted, steps: int
-    ) -> "tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]":
+    ) -> tuple[CompEvoForecaster, tuple[WindowView, ...], Prediction]:
         frames = fit.list_frames(fit.spec)
         series, learnt = frames["series"], fit.scaler.mean
         # Without newer rows there is none, and to look for it takes as long as the views.
@@ -698,13 +693,11 @@ class Forecaster:
         return population, tuple(views), self._reconcile(prediction, views, population)
 
     def _reconcile(
-        self, prediction: "Prediction", views: Sequence[WindowView], population: "CompEvoForecaster"
-    ) -> "Prediction":
-        past, totals = population.past_errors, self.totals or {}
+        self, prediction: Prediction, views: Sequence[WindowView], population: CompEvoForecaster
+    ) -> Prediction:
+        totals, past = self.totals or {}, population.past_errors
         moved = reconcile_origins(prediction, views, totals, past, self.reconciliation)
         return centre_sparse(moved, views, totals)
-
-    # ---- keeping ----
 
     def save(self, folder: str | Path) -> Path:
         """Write everything into a folder, without pickle; return it.
@@ -732,8 +725,6 @@ class Forecaster:
         if self._fit is not None:
             self._fit = self._fit.seal(make_folder(self))
 
-    # ---- in words ----
-
     def __repr__(self) -> str:
         """Return the parameters that differ from the defaults, and what is fitted."""
         given = [
@@ -757,17 +748,15 @@ class Forecaster:
         if choice is None:
             return said
         scores = pl.DataFrame(choice.scores).select(
-            pl.col("name").alias("method"),
-            pl.col("mae").alias(f"MAE, {choice.unit}"),
-            pl.col("error").alias("of repeating the last season"),
-            pl.col("excess").alias("above the best"),
-            pl.col("standard_error").alias("standard error"),
+            pl.col("name", "mae", "error", "excess", "standard_error")
         )
+        last = ("of repeating the last season", "above the best", "standard error")
+        scores.columns = ["method", f"MAE, {choice.unit}", *last]
         with pl.Config(tbl_rows=-1):
             return said + scores._repr_html_()
 
 
-def _require_count(name: str, number: object) -> None:
+def require_count(name: str, number: object) -> None:
     """Raise ConfigError where a number is not one of steps or windows."""
     if not isinstance(number, Integral) or number < 1:
         raise ConfigError(f"{name} = {number!r}: give a whole number, 1 or more")
@@ -779,7 +768,7 @@ def _select(series: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
 
 
 def _tabulate(
-    prediction: "Prediction", steps: int, level: Sequence[float] | float | None, method: str
+    prediction: Prediction, steps: int, level: Sequence[float] | float | None, method: str
 ) -> dict[str, pl.Series]:
     """Return the columns of a forecast, window by window; null where there is no quantile.
 

@@ -9,8 +9,9 @@ import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from numbers import Real
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import polars as pl
 
@@ -36,11 +37,12 @@ from compevo_core.data.steps import (
     choose_lookback,
     choose_stride,
     count_steps,
+    is_calendar_step,
     name_step,
     shift,
 )
 from compevo_core.errors import DataError, import_package
-from compevo_core.table.cells import LINE, TextColumn, guess_decimal, is_numeric
+from compevo_core.table.cells import MOST, guess_decimal, is_numeric, number_rows, read_names
 from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, DateOffset, read_stamps
 from compevo_core.table.text_stamps import list_zones
@@ -60,18 +62,7 @@ _VALIDATION_SHARE = 0.2
 _LEAST_WINDOWS = 10  # of train, as a ridge needs
 _LEAST_HORIZONS = 3  # of validation, where there is room for them
 _MOST_HALVINGS = 6  # of the usual horizon and look-back, where a table is short
-_MOST = 1e100  # that a value may be, of either sign
 _MOST_TWICE = 0.01  # share of rows that share their stamp where clocks change
-
-
-class _Division(NamedTuple):
-    """How a table is divided into windows."""
-
-    lookback: int
-    last: datetime  # where validation ends
-    stride: int
-    begin: datetime  # where validation begins
-    has_room: bool  # for a window of train
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,9 +96,7 @@ class TableForm:
 
         Steps at which the table never has a value, such as weekends, are left out.
         """
-        head: dict[str, Any] = {}
-        if self.series:
-            head[self.series] = list(map(_LABELS[self.label], names))
+        head = {self.series: list(map(_LABELS[self.label], names))} if self.series else {}
         frame = pl.DataFrame({**head, self.time: self.clock.read(starts, self.time), **columns})
         frame = frame.filter(self.is_open(starts))
         if self.kind == "polars":  # which joins no stamps of another unit
@@ -149,6 +138,8 @@ def read_table(
     for argument, given in lists.items():
         if isinstance(given, str):
             raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
+    if value in lists["ahead"]:
+        raise DataError(f"{value!r} is the column of values, which is not known ahead")
     if value and len(names) == 2 and series not in names and not {time, value} <= set(names):
         # The column of stamps comes first.
         is_stamp = {name: name == time or frame.schema[name].is_temporal() for name in names}
@@ -168,7 +159,14 @@ def read_table(
                 f"Forecaster({argument}=...){wide}"
             )
     has_series = series in names
-    _require_filled(frame, [series if has_series else "", time, known_at])
+    if not frame.height:
+        raise DataError("the table has no rows")
+    for name in filter(None, [series if has_series else "", time, known_at]):
+        is_empty = frame[name].is_null()
+        if frame.schema[name] == pl.String:
+            is_empty |= frame[name].str.strip_chars() == ""
+        if count := is_empty.sum():
+            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
 
     stamps, zone, is_date = read_stamps(frame[time])
     label = frame[series] if has_series else pl.Series([_ONE_SERIES] * frame.height)
@@ -196,16 +194,22 @@ def read_table(
     key = [SERIES, START, *([KNOWN_AT] if known_at and not value else [])]
     rows = _join_duplicates(rows, key, columns.time, has_series=has_series, zone=zone)
     rows = rows.sort(SERIES, START)
-    if not isinstance(clock, Clock):
+    if not (is_joined := isinstance(clock, Clock)):
         stamps_of_series = rows.select(series=SERIES, start=START)
         clock = Clock.find(stamps_of_series, clock, zone=zone, is_date=is_date)
-    elif clock.step < DAY and bool(clock.zone) != bool(zone):
+    elif bool(clock.zone) != bool(zone) and (clock.step < DAY or "UTC" not in (clock.zone, zone)):
+        without = "localize(None)" if clock.step >= DAY else "convert('UTC').dt.tz_localize(None)"
         raise DataError(
             f"stamps in {time!r} have {'a' if zone else 'no'} zone and the stamps of the fit "
             f"{clock.zone or 'none'}: give both alike, as by df[{time!r}].dt.tz_"
-            + ("convert('UTC').dt.tz_localize(None)" if zone else f"localize({clock.zone!r})")
+            + (without if zone else f"localize({clock.zone!r})")
         )
     rows = rows.with_columns(clock.find_starts(rows[START]).alias(START))
+    if not is_joined:
+        least = rows.select(pl.col(START).diff().over(SERIES)).to_series().min()
+        # Finer rows that divide a step are averaged.
+        if not (isinstance(least, timedelta) and least < clock.step and not clock.step % least):
+            require_steps(rows[START], clock.step, rows[START])
     if known_at:
         rows = rows.with_columns(clock.locate(rows[KNOWN_AT]).alias(KNOWN_AT))
     named = frame[series].dtype if has_series else pl.String()
@@ -226,18 +230,6 @@ def read_table(
         closed=find_closed(rows.drop_nulls(VALUE)[START], clock.step, clock.place_zone),
     )
     return rows, form
-
-
-def _require_filled(frame: pl.DataFrame, names: Sequence[str]) -> None:
-    """Raise DataError where a table has no rows, or a column that is named an empty cell."""
-    if not frame.height:
-        raise DataError("the table has no rows")
-    for name in filter(None, names):
-        is_empty = pl.col(name).is_null()
-        if frame[name].dtype == pl.String:
-            is_empty |= pl.col(name).str.strip_chars() == ""
-        if count := frame.select(is_empty.sum()).item():
-            raise DataError(f"column {name!r} is empty in {count} row(s); drop or fill them")
 
 
 def _drop_codes(rows: pl.DataFrame, value: str) -> pl.DataFrame:
@@ -261,15 +253,13 @@ def _join_duplicates(
     rows: pl.DataFrame, key: Sequence[str], time: str, *, has_series: bool, zone: str
 ) -> pl.DataFrame:
     """Return each row once; DataError where a series has two different rows of one ``key``."""
-    if not rows.select(key).is_duplicated().any():
-        return rows
-    rows = rows.unique(maintain_order=True)
+    if rows.select(key).is_duplicated().any():
+        rows = rows.unique(maintain_order=True)
     twice = rows.filter(rows.select(key).is_duplicated())
     if not twice.height:
         return rows
-    stamps = twice[START]
-    remedy = "keep one row of each"
 
+    stamps, remedy = twice[START], "keep one row of each"
     if (
         not zone
         and twice.height <= _MOST_TWICE * rows.height
@@ -288,31 +278,21 @@ def _join_duplicates(
     )
 
 
-def read_names(column: pl.Series) -> pl.Series:
-    """Return names of series as texts; 1.0 and 1 are one name."""
-    if column.dtype.is_float() and (column % 1 == 0).all():
-        column = column.cast(pl.Int64)
-    return column.cast(pl.String)
-
-
 def find_words(frame: pl.DataFrame, names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that hold categories and no numbers."""
-    words = []
-    for name in names:
-        kind = frame.schema.get(name)
-        is_text = kind == pl.String and not is_numeric(
-            TextColumn(frame.select(name).with_row_index(LINE, 1), "the table", name)
-        )
-        if is_text or isinstance(kind, pl.Categorical | pl.Enum):
-            words.append(name)
-    return tuple(words)
+    return tuple(
+        name
+        for name in names
+        if isinstance(kind := frame.schema.get(name), pl.Categorical | pl.Enum)
+        or (kind == pl.String and not is_numeric(number_rows(frame[name])))
+    )
 
 
 def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
     """Return a column as numbers, null where it is missing."""
     column = frame[name]
     if column.dtype == pl.String:
-        cells = TextColumn(frame.select(name).with_row_index(LINE, 1), "the table", name)
+        cells = number_rows(column)
         return read_cells(cells, guess_decimal(cells))[0]
     if not column.dtype.is_numeric() and column.dtype not in (pl.Boolean, pl.Null):
         raise DataError(
@@ -320,11 +300,10 @@ def _read_numbers(frame: pl.DataFrame, name: str, argument: str) -> pl.Series:
             f"Forecaster({argument}=...)"
         )
     numbers = column.cast(pl.Float64).fill_nan(None)
-    # Squares must be numbers, too; the largest ones stand for a missing value in many files.
-    if count := int((numbers.abs() > _MOST).sum()):
+    # The largest numbers stand for a missing value in many files.
+    if count := int((numbers.abs() > MOST).sum()):
         raise DataError(
-            f"column {name!r} is infinite or beyond {_MOST:g} in {count} row(s); set them to "
-            "missing"
+            f"column {name!r} is infinite or beyond {MOST:g} in {count} row(s); set them to missing"
         )
     return numbers
 
@@ -338,31 +317,21 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
     if type(table).__module__.partition(".")[0] == "pandas":
         if hasattr(table, "to_frame") and not hasattr(table, "columns"):
             table = table.to_frame(name=table.name or VALUE)
-        # polars does not know periods, such as months.
-        if hasattr(table.index, "to_timestamp"):
-            table = table.to_timestamp()
+        # Stamps are often the index, which polars does not know.
+        if time not in table.columns and hasattr(table.index, "freqstr"):
+            table = table.rename_axis(index=table.index.name or time)
+        if table.index.names != [None]:
+            table = table.reset_index(allow_duplicates=True)
         if not table.columns.is_unique:
             twice = table.columns[table.columns.duplicated()][0]
             raise DataError(f"several columns are named {twice!r}; rename or drop all but one")
+        # Nor does it know periods, such as months, and offsets, such as +05:30.
         for name, kind in table.dtypes.items():
             if str(kind).startswith("period"):
                 table = table.assign(**{name: table[name].dt.to_timestamp()})
-        # Stamps are often the index, which polars does not know.
-        if time not in table.columns and hasattr(table.index, "tz"):
-            table = table.rename_axis(index=table.index.name or time).reset_index()
-        elif table.index.names != [None]:
-            table = table.reset_index()
-        # Nor does it know offsets, such as +05:30.
-        for name, kind in table.dtypes.items():
-            if getattr(kind, "tz", None) is not None and str(kind.tz) not in list_zones():
+            elif getattr(kind, "tz", None) is not None and str(kind.tz) not in list_zones():
                 table = table.assign(**{name: table[name].dt.tz_convert("UTC")})
-        arrow = import_package("pyarrow")
-        try:
-            return "pandas", pl.from_pandas(table)
-        except arrow.ArrowException as error:
-            raise DataError(
-                f"a column holds values of several kinds ({error}); convert it to text or numbers"
-            ) from error
+        return "pandas", pl.DataFrame({str(name): _read_column(table[name]) for name in table})
     if hasattr(table, "__arrow_c_stream__"):
         return "polars", pl.DataFrame(table)
 
@@ -372,8 +341,38 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
     )
 
 
-def join_rows(rows: pl.DataFrame, added: pl.DataFrame) -> pl.DataFrame:
+def _read_column(column: Any) -> pl.Series:  # noqa: ANN401 - of pandas
+    """Return a column of pandas; numbers with words such as n/a among them as text."""
+    arrow = import_package("pyarrow")
+    try:
+        return pl.Series(pl.from_pandas(column))
+    except arrow.ArrowException as error:
+        if all(isinstance(cell, str | Real) for cell in column.dropna()):
+            return pl.Series(pl.from_pandas(column.astype("string")))
+        raise DataError(
+            f"column {column.name!r} holds values of several kinds ({error}); convert it to text "
+            "or numbers"
+        ) from error
+
+
+def require_steps(starts: pl.Series, step: timedelta, known: pl.Series) -> None:
+    """Raise DataError where a stamp is between the steps that most ``known`` ones follow."""
+    if is_calendar_step(step):
+        return
+    length = step // timedelta(microseconds=1)
+    usual = (known.dt.epoch("us") % length).mode().min()
+    between = starts.filter(starts.dt.epoch("us") % length != usual)
+    if len(between):
+        raise DataError(
+            f"{len(between):,} row(s) are between the steps of the table, which are "
+            f"{name_step(step)} apart, the first {between[0]:%Y-%m-%d %H:%M} UTC: sum or average "
+            "them to these, correct or drop them, or fit again"
+        )
+
+
+def join_rows(rows: pl.DataFrame, added: pl.DataFrame, step: timedelta) -> pl.DataFrame:
     """Return rows with newer ones, each stamp once; once a time at which columns were known."""
+    require_steps(added[START], step, rows[START])
     joined = pl.concat([rows, added], how="diagonal")
     key = [name for name in (SERIES, START, KNOWN_AT) if name in joined.columns]
     return joined.unique(key, keep="last").sort(key)
@@ -391,6 +390,8 @@ def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.Da
     steps = known.select(pl.col(START).unique())
     sums = []
     for total, names in totals.items():
+        if isinstance(names, str) and names != ALL_SERIES:
+            raise DataError(f"the total {total!r} is a text: give a list of series, [{names!r}]")
         wanted = reach if list(names) == [ALL_SERIES] else reach.filter(pl.col(SERIES).is_in(names))
         if missing := set(names) - {*wanted[SERIES], ALL_SERIES}:
             raise DataError(
@@ -476,35 +477,44 @@ def plan_windows(
     whole, n_series = count_steps(first, max(ends.values()), step), rows[SERIES].n_unique()
     usual = min(choose_horizon(step), max(1, whole // 8))
 
-    def divide(ahead: int, end: datetime, halvings: int = 0) -> _Division:
+    def divide(
+        ahead: int, end: datetime, halvings: int = 0
+    ) -> tuple[bool, int, datetime, int, datetime]:
+        """Return whether train has a window, the look-back, and where and how far validation is."""
         steps = count_steps(first, end, step)
         longest = max(FEWEST_INPUTS, (steps // 3) >> halvings)
         back = lookback or min(choose_lookback(step, ahead), longest)
+        # Bands need the errors of some windows: below a day those are a stride apart.
+        apart = choose_stride(step, ahead, steps, n_series) if step < DAY else 1
+        usable = steps - back - 2 * ahead - _LEAST_WINDOWS * apart
+        validation = max(
+            int(_VALIDATION_SHARE * (steps - back)),
+            _LEAST_HORIZONS * ahead,
+            min(2 * ahead + FEWEST * apart, usable),
+        )
         # Days are counted by a clock on which the table ends at midnight.
         last = end.replace(hour=0, minute=0, second=0, microsecond=0) if step < DAY else end
-        stride, begin = _divide(last, step, steps, back, ahead, n_series)
+        begin = shift(last, -validation, step).replace(hour=0, minute=0, second=0, microsecond=0)
+        stride = choose_stride(step, ahead, steps, n_series, validation)
         n_train = count_steps(first, begin + (end - last), step)
-        return _Division(back, last, stride, begin, n_train >= back + ahead + max(ahead, stride))
+        return n_train >= back + ahead + max(ahead, stride), back, last, stride, begin
 
     # Halved until train has room, as a short table on a fine grid needs: spans are whole days.
     for halvings in range(_MOST_HALVINGS):
         ahead = horizon or max(1, usual >> halvings)
         end = min(select_going_on(ends, ahead, step).values())
-        division = divide(ahead, end, halvings)
-        if division.has_room:
+        has_room, back, last, stride, begin = divide(ahead, end, halvings)
+        if has_room:
             break
     else:
         later = (shift(end, more, step) for more in itertools.count(1))
-        enough = next(
-            count_steps(first, e, step) for e in later if divide(ahead, e, halvings).has_room
-        )
-        shorter = next((h for h in range(ahead - 1, 0, -1) if divide(h, end).has_room), 0)
+        enough = next(count_steps(first, e, step) for e in later if divide(ahead, e, halvings)[0])
+        shorter = next((h for h in range(ahead - 1, 0, -1) if divide(h, end)[0]), 0)
         raise DataError(
             f"{whole:,} steps of {name_step(step)} are too few for a look-back of "
-            f"{division.lookback} and a horizon of {ahead}: give {enough:,} or more"
+            f"{back} and a horizon of {ahead}: give {enough:,} or more"
             + (f", or a horizon of {shorter}" if shorter else "")
         )
-    back, last, stride, begin, _ = division
 
     low, high = bounds
     lowest = rows[VALUE].min()
@@ -533,21 +543,6 @@ def plan_windows(
     )
 
 
-def _divide(
-    last: datetime, step: timedelta, steps: int, lookback: int, horizon: int, n_series: int
-) -> tuple[int, datetime]:
-    """Return the stride of windows, and the day ``last`` or before it where validation begins."""
-    usable = steps - lookback
-
-    # Bands need the errors of some windows: below a day those are a stride apart.
-    apart = choose_stride(step, horizon, steps, n_series) if step < DAY else 1
-    for_bands = min(2 * horizon + FEWEST * apart, usable - 2 * horizon - _LEAST_WINDOWS * apart)
-    validation = max(int(_VALIDATION_SHARE * usable), _LEAST_HORIZONS * horizon, for_bands)
-
-    begin = shift(last, -validation, step).replace(hour=0, minute=0, second=0, microsecond=0)
-    return choose_stride(step, horizon, steps, n_series, validation), begin
-
-
 def select_later(spec: DatasetSpec) -> DatasetSpec:
     """Return the plan of only the windows after a fit, of which no split keeps a distance."""
     return dataclasses.replace(spec, spans=spec.spans[-1:])
@@ -561,15 +556,12 @@ def find_distance(spec: DatasetSpec) -> timedelta:
 def _allow_gaps(rows: pl.DataFrame, step: timedelta, lookback: int) -> tuple[int, int]:
     """Return the longest gap, and the inputs of a window, that may be carried over."""
     usual_gap = max(1, min(3 * max(1, DAY // step), lookback // 8))
-    gaps = []
-    for part in rows.filter(pl.col(VALUE).is_not_null()).partition_by(SERIES):
-        if len(part) > 1:
-            steps, longest, usual = measure_gaps(part[START], step)
-            gaps.append((1 - len(part) / steps, longest, usual))
-
-    # Gaps of one series in many are its own; those of most of them belong to the table.
+    parts = rows.drop_nulls(VALUE).partition_by(SERIES)
+    gaps = [(len(part), *measure_gaps(part[START], step)) for part in parts if len(part) > 1]
     bridge = None
     if gaps:
-        share, typical_longest, typical_usual = map(median, zip(*gaps, strict=True))
-        bridge = choose_bridge(step, share, int(typical_longest), int(typical_usual), lookback)
+        # Gaps of one series in many are its own; those of most of them belong to the table.
+        share = median(1 - count / steps for count, steps, _, _ in gaps)
+        longest, usual = (int(median(gap[at] for gap in gaps)) for at in (2, 3))
+        bridge = choose_bridge(step, share, longest, usual, lookback)
     return (usual_gap, lookback // 4) if bridge is None else (max(usual_gap, bridge[0]), bridge[1])

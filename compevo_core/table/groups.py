@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -35,8 +35,9 @@ from compevo_core.runtime.files import (
     write_json,
 )
 from compevo_core.runtime.usage import OnStep, Steps
-from compevo_core.table.forecaster import Forecaster
-from compevo_core.table.frames import Frame, read_names, to_polars
+from compevo_core.table.cells import read_names
+from compevo_core.table.forecaster import Forecaster, require_count
+from compevo_core.table.frames import Frame, to_polars
 
 _MANIFEST, _FITS, _FORECAST = "groups.json", "fits", "forecast.parquet"
 _SHARED = "shared"  # folder of the tables that name no series
@@ -79,8 +80,7 @@ class GroupedForecaster:
         """
         if self.forecaster.totals:
             raise ConfigError("totals cross groups: add the forecasts up, or fit one Forecaster")
-        if self.size < 1:
-            raise ConfigError(f"size = {self.size}: give a whole number, 1 or more")
+        require_count("size", self.size)
         self._call("fit", {}, df, options)
         return self
 
@@ -133,8 +133,8 @@ class GroupedForecaster:
                 paths = {"fit": str(kept / fit) if fit else "", "made": str(made)}
                 jobs.append({"group": group, "rows": json.dumps([*map(str, rows)]), **paths})
 
-            run = partial(_run_group, forecaster, call, options)
-            _report(_distribute(jobs, run, self.engine, on_step), groups, call)
+            params = {"forecaster": forecaster, "call": call, "options": options}
+            _report(_distribute(jobs, params, self.engine, on_step), groups, call)
             if call != "fit":
                 frames = [pl.read_parquet(Path(job["made"], _FORECAST)) for job in jobs]
                 forecast = pl.concat(frames, how="diagonal_relaxed")
@@ -192,7 +192,7 @@ class GroupedForecaster:
 
 def _distribute(
     jobs: list[dict[str, str]],
-    run: Callable[[dict[str, str], Path], None],
+    params: Mapping[str, Any],
     engine: Any,  # noqa: ANN401 - of fugue
     on_step: OnStep,
 ) -> list[dict[str, Any]]:
@@ -204,12 +204,12 @@ def _distribute(
     follower.start()
     try:
         if engine is None or not jobs:
-            return _run_groups(jobs, run)
+            return _run_groups(jobs, **params)
         messages = import_package("fugue.api").transform(
             pl.DataFrame(jobs).to_pandas(),
             _run_groups,
             schema="group:str,is_error:bool,text:str",
-            params={"run": run},
+            params=params,
             partition={"num": len(jobs)},
             engine=engine,
             as_local=True,
@@ -232,9 +232,22 @@ def _report_progress(is_over: threading.Event, made: Sequence[Path], on_step: On
 
 def _run_groups(
     jobs: list[dict[str, Any]],
-    run: Any,  # noqa: ANN401 - fugue takes a Callable for a channel to the caller
+    forecaster: Any,  # noqa: ANN401 - fugue takes no other class
+    call: str,
+    options: Any,  # noqa: ANN401
 ) -> list[dict[str, Any]]:
-    """Do jobs in a worker; return the warnings and the error of each group."""
+    """Do a call for groups in a worker; return the warnings and the error of each group."""
+
+    def write(rows: str, fit: str, part: Path) -> None:
+        tables = {Path(path).stem: pl.read_parquet(path) for path in json.loads(rows)}
+        forecaster._configure()  # makes a method of an estimator
+        fitted = Forecaster.load(fit) if fit else forecaster
+        made = getattr(fitted, call)(**tables, **options)
+        if call == "fit":
+            made.save(part)
+        else:
+            made.write_parquet(part / _FORECAST)
+
     messages = []
     for job in jobs:
         made = Path(job["made"])
@@ -243,7 +256,7 @@ def _run_groups(
                 # A worker that was lost later may have made it.
                 with translate_storage_errors():
                     if not made.exists():
-                        fill_folder_atomically(made, partial(run, job))
+                        fill_folder_atomically(made, partial(write, job["rows"], job["fit"]))
             except CompEvoError as error:
                 messages.append({"group": job["group"], "is_error": True, "text": str(error)})
             except Exception as error:
@@ -252,26 +265,6 @@ def _run_groups(
         for text in dict.fromkeys(str(warning.message) for warning in caught):
             messages.append({"group": job["group"], "is_error": False, "text": text})
     return messages
-
-
-def _run_group(
-    forecaster: Forecaster,
-    call: str,
-    options: Mapping[str, Any],
-    job: Mapping[str, str],
-    part: Path,
-) -> None:
-    """Do a call for the rows of a group; write the fit or the forecast into a folder."""
-    tables: dict[str, Any] = {
-        Path(path).stem: pl.read_parquet(path) for path in json.loads(job["rows"])
-    }
-    forecaster._configure()  # makes a method of an estimator
-    fitted = Forecaster.load(job["fit"]) if job["fit"] else forecaster
-    made = getattr(fitted, call)(**tables, **options)
-    if call == "fit":
-        made.save(part)
-    else:
-        made.write_parquet(part / _FORECAST)
 
 
 def _report(rows: Sequence[Mapping[str, Any]], groups: Mapping[str, str], call: str) -> None:

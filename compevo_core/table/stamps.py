@@ -19,14 +19,15 @@ from compevo_core.data.schemas import UTC_US
 from compevo_core.data.series import find_calendar_step
 from compevo_core.data.steps import DAY, MONTH, is_calendar_step, name_step, read_step
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.table.cells import LINE, TextColumn
+from compevo_core.table.cells import number_rows, read_names
 from compevo_core.table.text_stamps import guess_format
 from compevo_core.table.text_stamps import read_stamps as read_texts
 
 _MOST_UNLIKE = 0.05  # share of distances that may differ from a multiple of the step
 _MOST_LATE = 0.05  # of a step, for a stamp of a logger
 _MINUTE = timedelta(minutes=1)
-_INCLUSIVE_ENDS = (_MINUTE, _MINUTE / 60, timedelta(milliseconds=1), timedelta(microseconds=1))
+_MICROSECOND = timedelta(microseconds=1)
+_INCLUSIVE_ENDS = (_MINUTE, _MINUTE / 60, timedelta(milliseconds=1), _MICROSECOND)
 _HOUR = timedelta(hours=1)
 _SHORT_MONTH = timedelta(days=27)
 _LAST = 31  # as a day of the month: its last one
@@ -196,12 +197,10 @@ def read_stamps(stamps: pl.Series) -> tuple[pl.Series, str, bool]:
     """Return stamps in UTC, their zone (empty without one), and whether they are days."""
     kind = stamps.dtype
     # Years, days as 20240101, and seconds since 1970 are numbers in many tables.
-    if kind.is_float() and (stamps % 1 == 0).all():
-        stamps = stamps.cast(pl.Int64)  # a column of pandas that once had an empty cell
-    if stamps.dtype.is_integer():
-        stamps = stamps.cast(pl.String)
+    if kind.is_numeric() or isinstance(kind, pl.Categorical | pl.Enum):
+        stamps = read_names(stamps)
     if stamps.dtype == pl.String:
-        cells = TextColumn(stamps.to_frame().with_row_index(LINE, 1), "the table", stamps.name)
+        cells = number_rows(stamps)
         instants, about = read_texts(
             cells, zone="UTC", time_format=guess_format(cells), repeated_hour="first"
         )
@@ -227,7 +226,7 @@ def settle(stamps: pl.Series, step: timedelta, *, are_ends: bool = False) -> pl.
     end where ``are_ends``. Unchanged where any is further from a step: they are on another grid, or
     on none.
     """
-    room, every = _MOST_LATE * step, f"{step // timedelta(microseconds=1)}us"
+    room, every = _MOST_LATE * step, f"{step // _MICROSECOND}us"
     starts = stamps.dt.truncate(every)
     lacking = (starts + step - stamps).unique().to_list()
     if not are_ends and len(lacking) == 1 and lacking[0] in _INCLUSIVE_ENDS and lacking[0] <= room:
@@ -239,20 +238,19 @@ def settle(stamps: pl.Series, step: timedelta, *, are_ends: bool = False) -> pl.
 
 def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) -> timedelta:
     """Return the length of a step: as named, or the usual distance between stamps."""
-    if freq is not None:
-        try:
-            named = read_step(_name_as_ours(freq))
-        except ValueError as error:
-            raise ConfigError(f"freq: {error}") from error
+    try:
+        named = None if freq is None else read_step(_name_as_ours(freq))
+    except ValueError as error:
+        raise ConfigError(f"freq: {error}") from error
 
     distances = stamps.select(pl.col("start").diff().over("series").drop_nulls())["start"]
     if not len(distances):
-        if freq is None:
+        if named is None:
             raise DataError("no series has two rows, so the step is unknown; give freq='1h'")
         return named
     calendar = find_calendar_step(distances)
     step: timedelta = calendar or distances.mode().min()  # type: ignore[assignment]  # of durations
-    if freq is not None:
+    if named is not None:
         least: timedelta = distances.min()  # type: ignore[assignment]  # of durations
         if step < (1 - _MOST_LATE) * named and not (named == MONTH and step > _SHORT_MONTH):
             raise DataError(
@@ -264,12 +262,11 @@ def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) 
                 f"no rows are {name_step(named)} apart, as freq says, but {_say(least)} "
                 "or more: leave out freq, or name that step"
             )
-        return named
-    if calendar:
-        return calendar
-    microseconds = distances.cast(pl.Duration("us")).to_physical().to_numpy()
-    unlike = float((microseconds % (step // timedelta(microseconds=1)) != 0).mean())
-    if unlike > _MOST_UNLIKE:
+    if named or calendar:
+        return named or step
+
+    unlike = (distances.dt.total_microseconds() % (step // _MICROSECOND) != 0).mean()
+    if isinstance(unlike, float) and unlike > _MOST_UNLIKE:
         raise DataError(
             f"{unlike:.0%} of the stamps are not a whole number of steps of {step} apart: give "
             "freq, or sum the values to days, weeks or months"
@@ -293,9 +290,9 @@ def _name_as_ours(freq: str | timedelta | DateOffset) -> str:
         freq = cast(timedelta, freq.astype("timedelta64[us]").item())
     if isinstance(freq, timedelta) and not freq % _MINUTE:
         return name_step(freq)
-    freq = str(getattr(freq, "freqstr", freq))
-    digits = "".join(letter for letter in freq if letter.isdigit()) or "1"
-    word = freq.strip().lstrip("0123456789 ").partition("-")[0]
+    name = str(getattr(freq, "freqstr", freq))
+    digits = "".join(letter for letter in name if letter.isdigit()) or "1"
+    word = name.strip().lstrip("0123456789 ").partition("-")[0]
     ours = _ALIASES.get(word) or _ALIASES.get(word.lower())
     if ours is None:
         return digits + word.lower()

@@ -68,6 +68,7 @@ _NAMES_OF_OFFSETS = {
 }
 _OFFSETS = {f" {name}": at for at, names in _NAMES_OF_OFFSETS.items() for name in names}
 _ZONES = "|".join(name.strip() for name in _OFFSETS)
+_NAME = r"\p{L}{2}|\(\p{L}"  # of a month or a weekday, for which rules have a class of letters
 _TO = r"(?: - | ?[\u2013\u2014~] ?| to | bis )"
 _WEEKDAY = r"(?i:mon|tue|wed|thu|fri|sat|sun)\p{L}*"
 _SPELLINGS = (
@@ -252,16 +253,17 @@ def spell(column: TextColumn) -> pl.Expr:
     # Nine or ten digits are seconds, three more are milliseconds, and so on.
     since_1970 = number * pl.lit(1000.0).pow(4 - ((number.log10() + 1) / 3).floor())
     since_1900 = ((number - _DAYS_TO_1970) * 86_400).round() * 1000
+    # The rules for names compile slowest, and most columns have none.
+    has_names = column.table.select(column.text.str.contains(_NAME).any()).item()
     for found, usual in _SPELLINGS:
-        text = text.str.replace(found, usual)
+        if has_names or r"\p{L}" not in found:
+            text = text.str.replace(found, usual)
     text = text.str.replace_many(_OFFSETS)
-    return (
-        pl.when(column.text.str.contains(_SINCE_1970))
-        .then(_count_from_1970(since_1970).dt.strftime("%Y-%m-%dT%H:%M:%SZ"))
-        .when(column.text.str.contains(_SINCE_1900))
-        .then(_count_from_1970(since_1900).dt.strftime("%Y-%m-%dT%H:%M:%S"))
-        .otherwise(text)
-    )
+    is_1970, is_1900 = (column.text.str.contains(form) for form in (_SINCE_1970, _SINCE_1900))
+    milliseconds = pl.when(is_1970).then(since_1970).when(is_1900).then(since_1900)
+    counted = pl.from_epoch(milliseconds.cast(pl.Int64, strict=False), "ms")
+    stamp = counted.dt.strftime("%Y-%m-%dT%H:%M:%S")
+    return pl.when(is_1970).then(stamp + "Z").when(is_1900).then(stamp).otherwise(text)
 
 
 def _drop_end(text: pl.Expr) -> pl.Expr:
@@ -297,10 +299,6 @@ def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
     return replace(column, table=table)
 
 
-def _count_from_1970(milliseconds: pl.Expr) -> pl.Expr:
-    return pl.from_epoch(milliseconds.cast(pl.Int64, strict=False), "ms")
-
-
 def parse_stamp(text: pl.Expr, formats: Sequence[str], first_year: int) -> pl.Expr:
     """Return the naive datetime by the first fitting format; null where none fits."""
     # Publishers change the spelling inside one file, so each cell tries all formats.
@@ -328,10 +326,8 @@ def read_by_each(
     """Return some rows of a column as each of the shapes reads them; null where it does not fit."""
     # One step after the other: polars evaluates what an expression names as often as it is named.
     spelled = rows.select(_text=spell(column)).select(_text=strip_offset(pl.col("_text")))
-    spelled = spelled.select(pl.col("_text").str.replace(_END_OF_DAY, "${1}00:00"))
     return spelled.select(
-        parse_stamp(pl.col("_text"), formats, _FIRST_YEAR).alias(name)
-        for name, formats in shapes.items()
+        parse_walls(pl.col("_text"), of).alias(name) for name, of in shapes.items()
     )
 
 
@@ -350,8 +346,7 @@ def guess_format(column: TextColumn) -> str:
     DataError if no format fits, or day and month can be exchanged.
     """
     cells = replace(column, table=column.table.filter(~column.is_blank))
-    rows = cells.table.height
-    if not rows:
+    if not (rows := cells.table.height):
         raise DataError(
             f"{column.file}: column {column.name!r} is empty; name the column of stamps"
         )
@@ -360,12 +355,12 @@ def guess_format(column: TextColumn) -> str:
     possible = list(_SHAPES)
     for few in (cells.table.head(_FIRST), cells.table.gather_every(max(1, rows // _LOOKED_AT))):
         begun = read_by_each(few, cells, {form: _SHAPES[form] for form in possible})
-        most = max(begun[form].count() for form in possible)
-        possible = [form for form in possible if begun[form].count() == most]
+        counts = begun.count().row(0, named=True)
+        most = max(counts.values())
+        possible = [form for form, count in counts.items() if count == most]
 
     # Where none of these rows fits a format, not all rows are tried.
-    possible = possible if most else []
-    walls = {form: _parse_cells(cells, _SHAPES[form]).table[LOCAL] for form in possible}
+    walls = {form: _parse_cells(cells, _SHAPES[form]).table[LOCAL] for form in possible if most}
     counts = {form: parsed.count() for form, parsed in walls.items()}
     if counts.get("", 0) == rows:
         return ""
@@ -504,8 +499,7 @@ def find_summer_offset(zone: str) -> timedelta:
 
 def _list_offsets(zone: str) -> list[timedelta]:
     clock = read_zone(zone)
-    offsets = [moment.replace(tzinfo=clock).utcoffset() for moment in _MONTHS]
-    return [offset for offset in offsets if offset is not None]
+    return [moment.replace(tzinfo=clock).utcoffset() or timedelta(0) for moment in _MONTHS]
 
 
 def name_standard_offset(zone: str) -> str:

@@ -183,26 +183,15 @@ class RegretTracker:
         }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GrowthFit:
-    """The exponent b of a curve with a bootstrap interval; None where no fit is possible."""
-
-    exponent: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n_used: int
-    n_left_out: int  # rounds of the burn-in, and rounds whose regret has no logarithm
-    reason: str = ""  # why a number is missing
-
-
 def fit_growth_exponent(
     regret: npt.ArrayLike, *, generator: np.random.Generator, samples: int = 1000
-) -> GrowthFit:
+) -> dict[str, Any]:
     """Fit log regret = a + b log T after the burn-in, with a wild block bootstrap of the steps.
 
     Theorem B.3.2 says b = 1/2 (Eq. 48), Lemma B.4.1 b = 1 for debate; an interval below 1 is
     sublinear regret in this run. The bootstrap flips the signs of whole blocks of deviations from
-    the fitted steps, and sums again. ``regret`` (T,) is cumulative.
+    the fitted steps, and sums again. ``regret`` (T,) is cumulative. A number that is missing is
+    None, and ``reason`` says why; rounds of the burn-in, or without a logarithm, are left out.
     """
     regret_T = as_finite_array("regret", regret, 1)
     rounds_T = np.arange(1, len(regret_T) + 1, dtype=np.float64)
@@ -210,10 +199,10 @@ def fit_growth_exponent(
     is_late_T = rounds_T > math.floor(0.1 * len(regret_T))
 
     n_used = int((is_late_T & (regret_T > 0)).sum())
-    counts: dict[str, Any] = {"n_used": n_used, "n_left_out": len(regret_T) - n_used}
+    fit: dict[str, Any] = {"exponent": None, "low": None, "high": None}
+    fit |= {"n_used": n_used, "n_left_out": len(regret_T) - n_used, "reason": ""}
     if n_used < MIN_FIT_POINTS:
-        reason = f"fewer than {MIN_FIT_POINTS} rounds with positive regret"
-        return GrowthFit(reason=reason, **counts)
+        return fit | {"reason": f"fewer than {MIN_FIT_POINTS} rounds with positive regret"}
 
     slope, intercept = _fit_log_line(rounds_T, regret_T, is_late_T)
     # Steps, not sums: only deviations of single rounds may be treated as noise.
@@ -231,11 +220,11 @@ def fit_growth_exponent(
         if (is_late_T & (path_T > 0)).sum() >= MIN_FIT_POINTS:
             exponents.append(_fit_log_line(rounds_T, path_T, is_late_T)[0])
     if not exponents:
-        return GrowthFit(exponent=slope, reason="no bootstrap path stayed positive", **counts)
+        return fit | {"exponent": slope, "reason": "no bootstrap path stayed positive"}
 
     tail = (1 - _CONFIDENCE) / 2
     low, high = np.quantile(exponents, [tail, 1 - tail])
-    return GrowthFit(exponent=slope, low=float(low), high=float(high), **counts)
+    return fit | {"exponent": slope, "low": float(low), "high": float(high)}
 
 
 def summarize_regret_growth(
@@ -252,7 +241,7 @@ def summarize_regret_growth(
     # One generator for all fits: their order is part of the result.
     generator = np.random.default_rng(derive_seed(seed, "regret bootstrap"))
     *agents, mean = (
-        dataclasses.asdict(fit_growth_exponent(regret_T, generator=generator))
+        fit_growth_exponent(regret_T, generator=generator)
         for regret_T in [*regret_TA.T, regret_TA.mean(axis=1)]
     )
     return {"agents": agents, "mean": mean}

@@ -21,14 +21,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.checkpoint import checkpoint
 
-from compevo_core.agents.debate import (
-    DebateExecutor,
-    discount_rewards,
-    find_better,
-    log_density,
-    standardise_advantages,
-    weigh_by_score,
-)
+from compevo_core.agents import debate
 from compevo_core.agents.decoders import (
     VALUE,
     VERIFIER,
@@ -238,11 +231,7 @@ class ForecastStep:
                         changed[row][b] = dataclasses.replace(other, note=reading.note)
         return changed
 
-    def _read_one(
-        self, batch: _MicroBatch, agent: slice, of_device: Tensor | None = None
-    ) -> BatchForecasts:
-        """Read a micro-batch by one of the local agents, for training."""
-        del of_device
+    def _read_one(self, batch: _MicroBatch, agent: slice, *_: Tensor) -> BatchForecasts:
         return self.executor.forecast(batch.trained[agent], train=True, agents=agent)
 
     def _score_pass(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
@@ -250,31 +239,26 @@ class ForecastStep:
         if not (self._drops_units or self._changes_news):
             return trained
 
+        forecast, agents = self.executor.forecast, len(batch.played)
         # Not for text, whose unreadable answers are counted by micro-batch, not by window.
         if not self._drops_units and self.config.forecast.decoder == "head":
-            return self._read_dropped(batch, trained)
+            # Agent by agent, only the windows whose news were changed.
+            local_ABH = self.shards.local(trained.values_ABH).clone()
+            n_cut = trained.n_cut  # a prompt without news is never cut
+            for row, (played, read) in enumerate(zip(batch.played, batch.trained, strict=True)):
+                windows = [b for b, reading in enumerate(played) if read[b] is not reading]
+                if windows:
+                    again = [[played[b] for b in windows]]
+                    reading = forecast(again, agents=slice(row, row + 1))
+                    local_ABH[row, windows] = reading.values_ABH[0]
+                    n_cut += reading.n_cut
+            local = BatchForecasts(local_ABH, local_ABH.new_zeros(agents), n_cut=n_cut)
+            return self._gather(batch, [local])
 
         # Agent by agent if memory is short, as all at once would be the peak of the round.
-        agents = len(batch.played)
         size = 1 if self._is_by_agent else agents
         chosen = [slice(row, row + size) for row in range(0, agents, size)]
-        forecast = self.executor.forecast
         return self._gather(batch, [forecast(batch.played[some], agents=some) for some in chosen])
-
-    def _read_dropped(self, batch: _MicroBatch, trained: BatchForecasts) -> BatchForecasts:
-        """Repeat, agent by agent, the forecasts of windows whose news were changed."""
-        local_ABH = self.shards.local(trained.values_ABH).clone()
-        n_cut = trained.n_cut  # a prompt without news is never cut
-        for row, (played, read) in enumerate(zip(batch.played, batch.trained, strict=True)):
-            windows = [b for b, reading in enumerate(played) if read[b] is not reading]
-            if windows:
-                again = [[played[b] for b in windows]]
-                reading = self.executor.forecast(again, agents=slice(row, row + 1))
-                local_ABH[row, windows] = reading.values_ABH[0]
-                n_cut += reading.n_cut
-
-        local = BatchForecasts(local_ABH, local_ABH.new_zeros(len(local_ABH)), 0, n_cut)
-        return self._gather(batch, [local])
 
     def _gather(self, batch: _MicroBatch, readings: Sequence[BatchForecasts]) -> BatchForecasts:
         """Gather and check forecasts and token losses of all agents; counts stay local."""
@@ -330,10 +314,10 @@ class Turn:
 class DebateStep(ForecastStep):
     """Forecasts a batch in a debate; its agents keep their logics."""
 
-    executor: DebateExecutor
+    executor: debate.DebateExecutor
 
     def __init__(
-        self, model: PopulationModel, executor: DebateExecutor, schedule: RunSchedule
+        self, model: PopulationModel, executor: debate.DebateExecutor, schedule: RunSchedule
     ) -> None:
         super().__init__(model, executor)
         self.schedule = schedule
@@ -358,7 +342,7 @@ class DebateStep(ForecastStep):
 
         # Verifiers judge the last turn, which is what the population forecasts.
         logit_AB = self._train_verifiers(readings, last, round_number)
-        weights_BA = weigh_by_score(logit_AB)
+        weights_BA = debate.weigh_by_score(logit_AB)
         loss_pg = 0.0
         # A policy step takes the place of rewriting logics, within the same budget.
         if self.schedule.rewrites(round_number):
@@ -389,7 +373,7 @@ class DebateStep(ForecastStep):
                 VERIFIER, readings[agent], base_ABH=last.values_ABH[agent], agents=agent
             )
             # Agent by agent, as the activations of all may not fit in memory.
-            loss = binary_cross_entropy_with_logits(logit_1B, find_better(error_AB)[agent])
+            loss = binary_cross_entropy_with_logits(logit_1B, debate.find_better(error_AB)[agent])
             require_finite("the verifier's loss", loss, round_number)
             (self.config.debate.verifier_weight * loss).backward()  # type: ignore[no-untyped-call]
             logits.append(logit_1B.detach())
@@ -401,10 +385,10 @@ class DebateStep(ForecastStep):
         self, readings: AgentReadings, first: PlayedForecasts, rng: np.random.Generator
     ) -> list[Turn]:
         """Let the agents debate with forecasts drawn around their own."""
-        debate = self.config.debate
+        settings = self.config.debate
         mean_ABH = first.values_ABH
         turns: list[Turn] = []
-        for number in range(debate.revisions + 1):
+        for number in range(settings.revisions + 1):
             if number:
                 readings = self.executor.exchange(readings, turns[-1].tried_ABH)
                 mean_ABH = self.executor.forecast(readings).values_ABH
@@ -412,7 +396,7 @@ class DebateStep(ForecastStep):
             # Drawn by numpy, so that the forecasts that are tried are the same on every device.
             draws = rng.standard_normal(mean_ABH.shape)
             noise_ABH = torch.tensor(draws, dtype=mean_ABH.dtype, device=mean_ABH.device)
-            tried_ABH = mean_ABH + debate.exploration * noise_ABH
+            tried_ABH = mean_ABH + settings.exploration * noise_ABH
             reward_AB = -forecast_error(tried_ABH, first.truth_BH)
             turns.append(Turn(readings, tried_ABH, mean_ABH, reward_AB))
         return turns
@@ -421,7 +405,7 @@ class DebateStep(ForecastStep):
         """Add the gradient of policy and value in all turns; return the policy's loss."""
         rewards_TAB = torch.stack([turn.reward_AB for turn in turns])
         # Rewards of all turns are needed first, as early forecasts led to the later ones.
-        returns_TAB = discount_rewards(rewards_TAB, self.config.debate.discount)
+        returns_TAB = debate.discount_rewards(rewards_TAB, self.config.debate.discount)
 
         lambda_pg = self.config.objective.lambda_pg
         total = 0.0
@@ -435,7 +419,7 @@ class DebateStep(ForecastStep):
                 (lambda_pg * self.config.debate.value_weight * loss).backward()
                 values.append(value_1B.detach())
 
-            advantage_AB = standardise_advantages(return_AB, torch.cat(values))
+            advantage_AB = debate.standardise_advantages(return_AB, torch.cat(values))
             for agent in self._agents:
                 # Without dropout, as the forecasts were drawn without it.
                 mean_1BH = self.executor.forecast(
@@ -444,11 +428,11 @@ class DebateStep(ForecastStep):
                 # There is one draw for each window: windows are the samples, of one "token" each.
                 tried_1BH = turn.tried_ABH[agent]
                 deviation = self.config.debate.exploration
-                logp_1B1 = log_density(tried_1BH, mean_1BH, deviation)[..., None]
+                logp_1B1 = debate.log_density(tried_1BH, mean_1BH, deviation)[..., None]
                 require_finite("L_pg", logp_1B1.sum(), round_number)
                 loss = policy_loss(
                     logp_1B1,
-                    log_density(tried_1BH, turn.mean_ABH[agent], deviation)[..., None],
+                    debate.log_density(tried_1BH, turn.mean_ABH[agent], deviation)[..., None],
                     logp_1B1.detach(),  # no reference: its KL is zero
                     advantage_AB[agent],
                     torch.ones_like(logp_1B1),

@@ -96,6 +96,9 @@ class TrainingLoop(abc.ABC):
         self.inputs = NumericInputs.fit(data.train_windows, data.held_out_NPH, article_size)
         self.retriever = build_retriever(setup.news, config.news)
         self.time_left = TimeLeft(guess_units(config, layers, len(data.calibration_examples)))
+        self._stage: RunFolder | None = None
+        if setup.stages is not None and schedule.supervised_rounds:
+            self._stage = RunFolder(setup.stages / hash_stage(config, setup.identity))
 
     @abc.abstractmethod
     def play(self, state: RoundState) -> RoundResult:
@@ -236,10 +239,13 @@ class TrainingLoop(abc.ABC):
             self._save_checkpoint(state, self.folder.best)
         return errors
 
-    def _keep(self, state: RoundState, *, is_due: bool = False) -> None:
-        """Save a checkpoint after the rounds that have one."""
-        if is_due or state.round % self.checkpoint_every == 0 or state.round == self.rounds:
+    def _keep(self, state: RoundState) -> None:
+        """Save a checkpoint after the rounds that have one, and a stage that other runs share."""
+        stage = self._stage if state.round == self.schedule.supervised_rounds else None
+        if stage or state.round % self.checkpoint_every == 0 or state.round == self.rounds:
             self._save_checkpoint(state, self.folder.checkpoints)
+        if stage and self.shards.is_first:
+            keep_stage(self.folder, stage)
 
     def _save_checkpoint(self, state: RoundState, root: Path) -> None:
         captured = capture_state(self.model, self.optimizer, state, self.generators)
@@ -262,10 +268,6 @@ class PopulationLoop(TrainingLoop):
         backbone = setup.backbone or load_backbone(config.backbone, shard=shard)
         super().__init__(setup, data, rounds, schedule, backbone.model.config.num_hidden_layers)
         self.checkpoint_every = config.run.checkpoint_every
-        self._stage: RunFolder | None = None
-        if setup.stages is not None and schedule.supervised_rounds:
-            self._stage = RunFolder(setup.stages / hash_stage(config, setup.identity))
-
         model = PopulationModel(config, backbone, self.inputs, shards)
         self.executor = model.build_executor(self.retriever, data.train_examples)
         self.model = model
@@ -309,13 +311,6 @@ class PopulationLoop(TrainingLoop):
                 state = restore_state(saved, self.model, self.optimizer, self.generators)
                 self._save_checkpoint(state, root)
         return state
-
-    def _keep(self, state: RoundState, *, is_due: bool = False) -> None:
-        """Save also the end of the supervised stage, for runs that share it."""
-        ends_stage = self._stage is not None and state.round == self.schedule.supervised_rounds
-        super()._keep(state, is_due=is_due or ends_stage)
-        if self._stage is not None and ends_stage and self.shards.is_first:
-            keep_stage(self.folder, self._stage)
 
 
 class ReadingModel(AgentEnsemble):

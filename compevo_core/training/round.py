@@ -33,14 +33,7 @@ from compevo_core.agents.selection import FitnessSelection, forecast_error
 from compevo_core.agents.strategy import StrategyExecutor
 from compevo_core.config.sections import MOST_ARTICLES
 from compevo_core.data.arrays import FloatArray, to_array
-from compevo_core.training.diagnostics import (
-    RegretTracker,
-    aggregate_best_response_gap,
-    assign_fixed_logics,
-    best_response_gap,
-    measure_health,
-    weight_entropy,
-)
+from compevo_core.training import diagnostics
 from compevo_core.training.forecast_step import (
     DebateStep,
     ForecastStep,
@@ -67,7 +60,7 @@ class RoundState:
     rewards: list[float]  # (A,) rewards of the round before; zeros at the start
     # Candidate representations of the last rewriting, for the opponent context (Eq. 9)
     previous_AD: Tensor
-    regret: RegretTracker  # running sums of rewards, over the rounds that rewrote
+    regret: diagnostics.RegretTracker  # running sums of rewards, over the rounds that rewrote
     # Gains of the logics that each agent has tried
     records: LogicRecords = dataclasses.field(default_factory=LogicRecords)
     # Lowest validation error so far, scaled; infinite before the first validation
@@ -149,11 +142,11 @@ class RoundTrainer:
             "loss_own": played.loss_own,
             "loss_tokens": played.loss_tokens,
             "answers": played.reward_AB.numel(),
-            **measure_health(to_array(played.values_ABH), to_array(played.truth_BH)),
+            **diagnostics.measure_health(to_array(played.values_ABH), to_array(played.truth_BH)),
         }
         if played.weights_A is not None:
             record["weights"] = played.weights_A.tolist()
-            record["weight_entropy"] = weight_entropy(to_array(played.weights_A))
+            record["weight_entropy"] = diagnostics.weight_entropy(to_array(played.weights_A))
         if self.config.pays_for_readings:
             # Only a rewriting gives rewards. Parts that add up are not comparable forecasts.
             record["rewards"] = list(state.rewards)
@@ -166,6 +159,7 @@ class RoundTrainer:
             rng = generators.numpy_rng
             observed = self._observe(state.logics, record["rewards"], played, examples, rng)
             written = self.writer.propose(observed, state.previous_AD, generators.agents)
+            self._keep_generalists(written, state.logics)
             if self.config.pays_for_readings:
                 rewriting = self._score_readings(state, written, rng)
             else:
@@ -201,6 +195,19 @@ class RoundTrainer:
             # Detached, as it is only an input of the next round (decision 03-rounds).
             state.previous_AD = rewriting.proposal.candidate_AD.detach()
         return result
+
+    def _keep_generalists(self, written: Proposal, logics: Sequence[str]) -> None:
+        """Put back the logic of agents that read everything; nothing that they wrote is credited.
+
+        No logic chooses their news, and its conditions would take some away.
+        """
+        members = self.config.population.list_members()
+        for row, agent in enumerate(self.shards.local_agents):
+            if members[agent].reads == "everything":
+                group = written.group_logics[row]
+                group[:] = [logics[agent]] * len(group)
+                written.is_empty_AG[row] = True
+                written.mask_AGT[row] = 0
 
     def _score_readings(
         self, state: RoundState, proposal: Proposal, rng: np.random.Generator
@@ -261,7 +268,7 @@ class RoundTrainer:
         reward_AG = mean_AC[:, samples]
 
         # Appendix B: measured before the update, which changes the forecasts.
-        aggregate_gap_A = aggregate_best_response_gap(
+        aggregate_gap_A = diagnostics.aggregate_best_response_gap(
             to_array(group.values_ABH[:, samples]),
             to_array(group.values_ABH[:, 0]),
             to_array(self.model.selection.weights([example.view.entity for example in scored])),
@@ -289,7 +296,7 @@ class RoundTrainer:
             proposal=proposal,
             reward_AG=reward_AG,
             reward_AK=reward_AK,
-            group_gap_A=best_response_gap(reward_AC[:, samples], reward_AC[:, 0]),
+            group_gap_A=diagnostics.best_response_gap(reward_AC[:, samples], reward_AC[:, 0]),
             record=record,
             logics=logics,
             records=records,
@@ -363,7 +370,8 @@ class RoundTrainer:
 
         # The played logic is scored again: another batch can change the last bit, and equal logics
         # must have equal rewards.
-        comparators = assign_fixed_logics(len(logics), count, self.config.evolution.form)
+        form = self.config.evolution.form
+        comparators = diagnostics.assign_fixed_logics(len(logics), count, form)
         candidates = [[logic, *fixed] for logic, fixed in zip(logics, comparators, strict=True)]
         forecasts, reward_ACW = self._score(self.shards.local(candidates), examples, truth_WH)
         n_unparsed = int(self.shards.all_reduce_sum([forecasts.n_unparsed])[0])
@@ -403,7 +411,7 @@ def describe_start(state: RoundState, selection: FitnessSelection) -> dict[str, 
         "round": state.round,
         "logics": list(state.logics),
         "weights": weights_A.tolist(),
-        "weight_entropy": weight_entropy(to_array(weights_A)),
+        "weight_entropy": diagnostics.weight_entropy(to_array(weights_A)),
         "fitness": selection.fitness_EA.mean(0).tolist(),  # over series
         "gates": selection.gates_A.tolist(),
     }

@@ -35,16 +35,9 @@ _TEMPORARY_PREFIX = ".part-"
 _REMEDY = "restore it or train again"
 
 
-class _RunPath(property):
-    """A path below a run folder, with what it holds as its description."""
-
-    def __init__(self, name: str, doc: str) -> None:
-        super().__init__(lambda run: run.path / name)
-        self.__doc__ = doc  # instead of the description of this class
-
-    if TYPE_CHECKING:
-
-        def __get__(self, run: object, owner: type | None = None) -> Path: ...  # type: ignore[override]
+def _path(name: str, doc: str) -> Path:
+    """Return a property: a path below a run folder, with what it holds as its description."""
+    return property(lambda run: run.path / name, doc=doc)  # type: ignore[return-value]
 
 
 class RunFolder:
@@ -90,38 +83,38 @@ class RunFolder:
 
     # ---- written by training ----
 
-    job_file = _RunPath("job.json", "Settings and data that the training process was started with.")
-    config_file = _RunPath("config.json", "Resolved settings, as the pipeline asked for them.")
-    start_file = _RunPath("start.json", "How often the run was started over; absent if never.")
-    rounds_file = _RunPath("rounds.jsonl", "One :class:`RoundRecord` a line.")
-    metrics_file = _RunPath("metrics.json", "Summary of the finished run.")
-    checkpoints = _RunPath("checkpoints", "Checkpoints that an interrupted run resumes from.")
-    best = _RunPath("best", "Checkpoints with the lowest validation error.")
-    refit = _RunPath("refit", "Run folder of the second training, on train and validation, if any.")
-    model = _RunPath("model", "Sealed model: adapters, logics, base models, scales, settings.")
-    model_config_file = _RunPath("model/config.json", "Settings that the model was trained with.")
-    model_logics_file = _RunPath("model/logics.json", "Logic texts of the agents, if any.")
-    model_inputs_file = _RunPath("model/inputs.json", "Train statistics of what agents read.")
-    model_scaler_file = _RunPath("model/scaler.json", "Scales of the series, without agents.")
-    model_manifest_file = _RunPath(
+    job_file = _path("job.json", "Settings and data that the training process was started with.")
+    config_file = _path("config.json", "Resolved settings, as the pipeline asked for them.")
+    start_file = _path("start.json", "How often the run was started over; absent if never.")
+    rounds_file = _path("rounds.jsonl", "One :class:`RoundRecord` a line.")
+    metrics_file = _path("metrics.json", "Summary of the finished run.")
+    checkpoints = _path("checkpoints", "Checkpoints that an interrupted run resumes from.")
+    best = _path("best", "Checkpoints with the lowest validation error.")
+    refit = _path("refit", "Run folder of the second training, on train and validation, if any.")
+    model = _path("model", "Sealed model: adapters, logics, base models, scales, settings.")
+    model_config_file = _path("model/config.json", "Settings that the model was trained with.")
+    model_logics_file = _path("model/logics.json", "Logic texts of the agents, if any.")
+    model_inputs_file = _path("model/inputs.json", "Train statistics of what agents read.")
+    model_scaler_file = _path("model/scaler.json", "Scales of the series, without agents.")
+    model_manifest_file = _path(
         f"model/{MANIFEST_FILE}", "Hash of every file of the model; without it, it is unfinished."
     )
 
     # ---- written by the asset of a model, after training ----
 
-    daily = _RunPath("daily", "States of daily use, a folder per version of the code that fits.")
-    code_file = _RunPath("code.json", "Version of the code that trained the model, and its hash.")
+    daily = _path("daily", "States of daily use, a folder per version of the code that fits.")
+    code_file = _path("code.json", "Version of the code that trained the model, and its hash.")
 
     # ---- written by evaluation ----
 
-    panels_file = _RunPath("panels.jsonl", "Forecast windows that the report draws, one a line.")
-    predictions_file = _RunPath("predictions.parquet", "Forecasts of scored windows, by method.")
+    panels_file = _path("panels.jsonl", "Forecast windows that the report draws, one a line.")
+    predictions_file = _path("predictions.parquet", "Forecasts of scored windows, by method.")
 
     # ---- written by the measurement of logic updates (LUD) ----
 
-    lud_summary_file = _RunPath("lud.json", "LUD by agent and judge, and how far the judges agree.")
-    lud_rows_file = _RunPath("lud.csv", "One row per agent, update and judge.")
-    verdicts_file = _RunPath("verdicts.json", "Verdicts by the hash of what a judge was asked.")
+    lud_summary_file = _path("lud.json", "LUD by agent and judge, and how far the judges agree.")
+    lud_rows_file = _path("lud.csv", "One row per agent, update and judge.")
+    verdicts_file = _path("verdicts.json", "Verdicts by the hash of what a judge was asked.")
 
     def read_start(self) -> int:
         """Return how often the run was started over."""

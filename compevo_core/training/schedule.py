@@ -250,11 +250,12 @@ def guess_units(config: RunConfig, layers: int, calibration_windows: int) -> dic
     written *= 1.0 - config.evolution.flat_share
     policy = layers * _POLICY_UPDATE * grpo.iterations if grpo.enabled else 0.0
     training = run.batch_size * (forecast + read * (_LEARNING - 1.0))
+    validated = min(run.validation_windows or calibration_windows, calibration_windows)
     rewriting = (grpo.group_size + 1) * scored * score + grpo.group_size * (written + policy)
     return {
         Work.TRAINING: agents * training,
         Work.REWRITING: agents * (training + rewriting),
-        Work.VALIDATION: agents * forecast * run.validation_windows,
+        Work.VALIDATION: agents * forecast * validated,
         Work.CALIBRATION: agents * forecast * calibration_windows,
     }
 

@@ -8,7 +8,7 @@ Shapes:
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -73,10 +73,8 @@ class JointUpdate:
             loss_div = float(diversity.detach())
         # L_pred does not reach the parameters of the policy, so at this point their gradients come
         # only from L_div, the regularisers' part of Eq. 23.
-        regulariser_grads = [
-            None if parameter.grad is None else parameter.grad.clone()
-            for parameter in self.model.policy_parameters()
-        ]
+        policy_parameters = self.model.policy_parameters()
+        regularising = {p: p.grad.clone() for p in policy_parameters if p.grad is not None}
 
         prunes = self.model.competes and self.schedule.stage(round_number) == EVOLUTION
         loss_prune = 0.0
@@ -99,11 +97,11 @@ class JointUpdate:
         # computed: the derivative of |g| is its sign.
         forecasting = [*self.model.adapter_parameters(), *self.model.head_parameters()]
         gates_A = self.model.selection.gates_A
-        pruning_grad_A = self.config.objective.lambda_prune * torch.sign(gates_A.detach())
-        cosine, margin = self.gradients.conflict(
-            [*forecasting, *self.model.policy_parameters(), gates_A],
-            [*[None] * len(forecasting), *regulariser_grads, pruning_grad_A if prunes else None],
-        )
+        if prunes:
+            sign_A = torch.sign(gates_A.detach())
+            regularising[gates_A] = self.config.objective.lambda_prune * sign_A
+        parameters = [*forecasting, *policy_parameters, gates_A]
+        cosine, margin = self.gradients.conflict(parameters, regularising)
         grad_norm = self._take_step(round_number)
         last_policy = policy
         if policy_step is not None:
@@ -285,23 +283,22 @@ class Gradients:
         return math.sqrt(sum(norm * norm for norm in norms))
 
     def conflict(
-        self, parameters: Sequence[nn.Parameter], regulariser_grads: Sequence[Tensor | None]
+        self, parameters: Sequence[nn.Parameter], regularising: Mapping[nn.Parameter, Tensor]
     ) -> tuple[float, float]:
         """Return cosine and margin of appendix B.2 (Eq. 22 and 23). Call it before clipping.
 
-        ``parameters`` have the whole gradient in ``.grad``; ``regulariser_grads`` are the part of
-        it that comes from L_div and L_prune, None for none.
+        ``parameters`` have the whole gradient in ``.grad``; ``regularising`` is the part of it that
+        comes from L_div and L_prune, if any.
         """
 
         def multiply() -> Iterator[tuple[nn.Parameter, list[Tensor]]]:
-            for parameter, part in zip(parameters, regulariser_grads, strict=True):
-                if parameter.grad is None:
-                    continue
-                if part is None:
-                    yield parameter, [parameter.grad.square()]  # the other sums get zero from it
-                else:
+            for parameter in parameters:
+                if parameter.grad is not None and parameter in regularising:
+                    part = regularising[parameter]
                     main = parameter.grad - part
                     yield parameter, [main.square(), part.square(), main * part]
+                elif parameter.grad is not None:
+                    yield parameter, [parameter.grad.square()]  # the other sums get zero from it
 
         # One after the other: the products of all parameters may not fit in memory.
         sums_AK, shared_K = self._sum_by_agent(multiply(), 3)

@@ -15,14 +15,8 @@ from urllib.parse import urlsplit
 
 import requests
 
+from compevo_core import errors
 from compevo_core.config.run import RunConfig
-from compevo_core.errors import (
-    ConfigError,
-    SchemaDrift,
-    SourceBlocked,
-    SourceRejected,
-    SourceTransient,
-)
 from compevo_core.lm.model_sources import ENDPOINT, Transport
 from compevo_pipeline.config.settings import Settings
 
@@ -42,11 +36,11 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
     parts = urlsplit(base_url)
     # A password in the address would end up in error messages and logs.
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-        raise ConfigError(
+        raise errors.ConfigError(
             "the judge's address must be http(s)://host[:port]/path without user, password or query"
         )
     if api_key and parts.scheme == "http" and not _is_local(parts.hostname):
-        raise ConfigError(
+        raise errors.ConfigError(
             f"refusing to send the judge's key to {parts.hostname} in clear: use https"
         )
 
@@ -67,13 +61,13 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
             ) as response:
                 status = response.status_code
                 if status in (408, 409, 425, 429) or status >= 500:
-                    raise SourceTransient(f"{url}: status {status}; try again later")
+                    raise errors.SourceTransient(f"{url}: status {status}; try again later")
                 if status in (401, 402, 403):
-                    raise SourceBlocked(
+                    raise errors.SourceBlocked(
                         f"{url}: status {status}; check the judge's key and credit in the settings"
                     )
                 if status != 200:
-                    raise SourceRejected(
+                    raise errors.SourceRejected(
                         f"{url}: status {status}; check the judge's address and model name in the "
                         "settings"
                     )
@@ -82,7 +76,7 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
                 for chunk in response.iter_content(65_536):
                     content += chunk
                     if len(content) > MAX_REPLY_BYTES:
-                        raise SchemaDrift(
+                        raise errors.SchemaDrift(
                             f"{url}: more than {MAX_REPLY_BYTES} bytes; answers are shorter: check "
                             "the endpoint"
                         )
@@ -91,7 +85,7 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
             requests.Timeout,
             requests.exceptions.ChunkedEncodingError,
         ) as error:
-            raise SourceTransient(
+            raise errors.SourceTransient(
                 f"{url}: {type(error).__name__}; is the judge up? try again later"
             ) from error
 
@@ -99,9 +93,9 @@ def endpoint_transport(base_url: str, *, api_key: str | None) -> Transport:
         try:
             answer = json.loads(content.decode("utf-8"))
         except ValueError as error:
-            raise SchemaDrift(f"{url}: status 200 but not JSON; {hint}") from error
+            raise errors.SchemaDrift(f"{url}: status 200 but not JSON; {hint}") from error
         if not isinstance(answer, dict):
-            raise SchemaDrift(f"{url}: JSON, but not an object; {hint}")
+            raise errors.SchemaDrift(f"{url}: JSON, but not an object; {hint}")
         return answer
 
     return ask
@@ -122,7 +116,7 @@ def open_judge(wanted: str, settings: Settings) -> Transport:
     ConfigError where none is set.
     """
     if not settings.judge_url:
-        raise ConfigError(
+        raise errors.ConfigError(
             f"{wanted} needs an endpoint: set COMPEVO_JUDGE_URL and COMPEVO_JUDGE_MODEL, or leave "
             "it out"
         )

@@ -13,6 +13,9 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import (
+    COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES,
+)
 
 from compevo_pipeline.defs.asset_checks import COVERAGE, DATA_AGE, DRIFT, NEWS_CHANGE
 from compevo_pipeline.defs.asset_keys import OPERATIONAL
@@ -76,10 +79,12 @@ def build_alert_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
         log = context.instance.event_log_storage
         entries = []
         for node in nodes:
-            # A run has records from its start on, without an event until the check is made.
             blocks = node.partitions_def.get_partition_keys() if node.partitions_def else [""]
-            history = reversed(log.get_asset_check_execution_history(node.key, 2 * len(blocks)))
-            newest = {one.partition: one.event for one in history if one.event is not None}
+            # Not those of runs that wait or failed before the check, which may be any number.
+            history = log.get_asset_check_execution_history(
+                node.key, 2 * len(blocks), status=COMPLETED_ASSET_CHECK_EXECUTION_RECORD_STATUSES
+            )
+            newest = {one.partition: one.event for one in reversed(history) if one.event}
             entries += [entry for entry in newest.values() if entry.timestamp > since]
         # Sent before the cursor moves: an alert that could not be sent is looked at again.
         outcome = send(context, _find_failed_checks(entries))
@@ -132,13 +137,9 @@ def _market_time(clock: Clock) -> datetime:
 def _find_failed_checks(entries: Iterable[dg.EventLogEntry]) -> Iterator[Alert]:
     """Report the checks among some events that failed as errors, or as warnings worth an alert."""
     for entry in entries:
-        event = entry.dagster_event
-        data = event.event_specific_data if event is not None else None
-        # Dagster types what an event brings as a union of all.
-        if not isinstance(data, dg.AssetCheckEvaluation) or data.passed:
-            continue
+        data = entry.get_dagster_event().asset_check_evaluation_data
         is_error = data.severity is dg.AssetCheckSeverity.ERROR
-        if is_error or data.check_name in TOLD_WARNINGS:
+        if not data.passed and (is_error or data.check_name in TOLD_WARNINGS):
             block = f" for {data.partition}" if data.partition else ""
             name = f"{data.check_name} of {data.asset_key.to_user_string()}{block}"
             why = data.description or "see its page"

@@ -12,8 +12,10 @@ from datetime import datetime
 from pathlib import Path
 
 import dagster as dg
+from sqlalchemy.exc import SQLAlchemyError
 
 from compevo_core.data.window import WindowSet
+from compevo_core.errors import CompEvoError
 from compevo_core.training.artifact import read_config
 from compevo_pipeline.config.settings import ensure_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
@@ -22,7 +24,7 @@ from compevo_pipeline.defs.assets.sources import describe_stored, report_months,
 from compevo_pipeline.defs.assets.training import describe_model
 from compevo_pipeline.defs.assets.windows import describe_windows
 from compevo_pipeline.defs.definition import Result
-from compevo_pipeline.defs.jobs import hide_notices, translate_record_errors
+from compevo_pipeline.defs.jobs import hide_notices, open_instance
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import DATA_VERSION_TAG
 from compevo_pipeline.work.next_day import DayForecast
@@ -34,9 +36,8 @@ log = logging.getLogger(__name__)
 def _warn_of_faults() -> Iterator[None]:
     """Turn what Dagster cannot record into a warning: the command's result is stored."""
     try:
-        with translate_record_errors():
-            yield
-    except Exception as error:  # noqa: BLE001 - settings, disk, database: all that Dagster may meet
+        yield
+    except (CompEvoError, dg.DagsterError, SQLAlchemyError) as error:
         kind = type(error).__name__
         log.warning("Dagster's UI will not show this result: %s: %s", kind, error)
 
@@ -57,7 +58,7 @@ def report_stored(
     """Report the stored data of a data set, or the news, after its files were read."""
     name, block = _name_asset(deployment, dataset)
     _report(stored_key(name), describe_stored(deployment, dataset, counts), block)
-    with dg.DagsterInstance.get() as instance:
+    with open_instance() as instance:
         report_months(instance, deployment, dataset, log)
 
 
@@ -87,7 +88,7 @@ def _report(
     partitions = [partition] if partition else None
     of_asset = dg.AssetRecordsFilter(asset_key=key, asset_partitions=partitions)
     version = result.data_version.value if result.data_version else ""
-    with dg.DagsterInstance.get() as instance:
+    with open_instance() as instance:
         was_seen = False
         for newest in instance.fetch_materializations(of_asset, limit=1).records:
             tags = newest.asset_materialization.tags if newest.asset_materialization else None

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from compevo_core.config.run import describe_error
 from compevo_core.errors import CompEvoError, ConfigError
-from compevo_core.runtime.files import translate_storage_errors
+from compevo_core.runtime.files import StoreBusy, translate_storage_errors
 from compevo_pipeline.defs.asset_keys import RESEARCH
 from compevo_pipeline.errors import MAX_RETRY_AFTER_S, Throttled, get_policy
 from compevo_pipeline.sources.registry import Night
@@ -33,6 +33,7 @@ from compevo_pipeline.work.deployment import Deployment
 OWNERS = ["team:forecasting"]
 
 DUCKDB_POOL = "duckdb"  # assets that write the one DuckDB file, one at a time
+EMBEDDINGS_POOL = "embeddings"  # two runs of a night would embed the same titles
 GPU_POOL = "gpu"  # assets that load a language model: two would exceed the memory of a GPU
 BLOCKS_POOL = "blocks"  # models and forecasts of blocks, as many at once as there are machines
 
@@ -259,10 +260,11 @@ def define_by_dataset(
 def to_dagster(error: CompEvoError, *, attempt: int = 0, retry: bool = True) -> Exception:
     """Return ``RetryRequested`` while another try may help, otherwise a final ``Failure``.
 
-    ``attempt`` counts the retries so far; ``retry`` is false for files on disk: they stay as is.
+    ``attempt`` counts the retries so far; ``retry`` is false for files on disk, which stay as they
+    are. A store that another run holds is tried again anyway: it becomes free.
     """
     policy = get_policy(error)
-    if retry and attempt < policy.retries:
+    if (retry or isinstance(error, StoreBusy)) and attempt < policy.retries:
         requested = error.retry_after_s if isinstance(error, Throttled) else 0.0
         requested = min(requested, MAX_RETRY_AFTER_S)
         return dg.RetryRequested(

@@ -10,7 +10,7 @@ others have their own, as ``refresh_exchange``: a publisher that fails stops no 
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -167,7 +167,7 @@ def run_job(
     steps = [node.name for node in job.nodes]
     loggers: dict[str, Any] = {"loggers": {"progress": {"config": {"steps": steps}}}}
 
-    with translate_record_errors(), dg.DagsterInstance.get() as instance:
+    with open_instance() as instance:
         result = job.execute_in_process(
             run_config={**config, **loggers},
             partition_key=block or day or None,
@@ -183,6 +183,24 @@ def run_job(
         # A run that could not begin has no failed step.
         ends = result.filter_events(lambda event: event.is_job_failure)
         return steps or [f"  {job.name}: {describe_failure(event)}" for event in ends]
+
+
+@contextmanager
+def open_instance() -> Iterator[dg.DagsterInstance]:
+    """Open Dagster's records; ConfigError if its settings cannot be used."""
+    with translate_record_errors(), ExitStack() as opened:
+        try:
+            instance = opened.enter_context(dg.DagsterInstance.get())
+        except (DBAPIError, OSError):
+            raise
+        # Of YAML, of Dagster, or of a package that the settings name.
+        except Exception as error:
+            raise ConfigError(
+                f"{locate_dagster_home() / 'dagster.yaml'} cannot be used "
+                f"({type(error).__name__}: {' '.join(str(error).split())}): correct it, or install "
+                "what it names"
+            ) from error
+        yield instance
 
 
 @contextmanager

@@ -303,32 +303,40 @@ def run_context(
 
     Nothing is trained. Rows go to context-is-key.csv, next to the published scores.
     """
-    from compevo_core.paper.context_is_key import write_by_backbone, write_by_endpoint
+    from compevo_core.paper import context_is_key as context
     from compevo_core.paper.report.evidence_tables import format_context
-    from compevo_pipeline.paper.runs import read_endpoint_judge, run_context_on
+    from compevo_core.runtime.files import hash_file, hash_text
+    from compevo_pipeline.paper.runs import read_endpoint_judge
+    from compevo_pipeline.storage.code_versions import read_commit
 
     if reader not in ("none", "local", "endpoint"):
         raise ConfigError(f"--reader {reader!r} is not one of none, local, endpoint")
     arguments.log_progress(log)
     config = arguments.resolve_config(preset, changes).backbone
+    deployment = arguments.open_deployment()
+    archive, layout = deployment.settings.archive, deployment.layout
+    if archive is None:
+        raise ConfigError("the tasks are read from an archive: set COMPEVO_ARCHIVE")
+
+    tasks = context.read_tasks(archive)
+    facts = {"data_hash": hash_file(archive / context.FILE), "commit": read_commit()}
     write, model, rows = None, "", []
     for seed in range(seeds):
         if reader == "local":
             from compevo_core.lm.backbone import load_backbone
 
-            write, model = write_by_backbone(load_backbone(config), seed), config.name_or_path
+            model = config.name_or_path
+            write = context.write_by_backbone(load_backbone(config), seed)
         elif reader == "endpoint":
             judge = read_endpoint_judge()
-            write, model = write_by_endpoint(judge.transport, judge.model), judge.name
-        path, made = run_context_on(
-            arguments.open_deployment(),
-            write,
-            model=model,
-            samples=samples,
-            seed=seed,
-            log=log,
-            results=results,
+            model, write = judge.name, context.write_by_endpoint(judge.transport, judge.model)
+        if write:
+            answers = layout.text("context") / f"{hash_text(model)[:8]}-seed-{seed}.json"
+            write = context.keep_answers(write, answers)
+        made = context.run_context(
+            tasks, write, model=model, samples=samples, seed=seed, facts=facts, log=log
         )
+        path = context.write_context(results or layout.results, made)
         rows += made.to_dicts()
     typer.echo(f"{format_context(rows)}\n\nRows: {path}")
 
@@ -408,7 +416,7 @@ def train(
     """
     from compevo_core import NewsPool, WindowSet
     from compevo_core.paper.changes import FULL_METHOD, find_variant
-    from compevo_core.paper.trials import choose_validation
+    from compevo_core.paper.trials import build_folds
     from compevo_core.runtime.distributed import process_group
     from compevo_core.training.trainer import train as train_population
     from compevo_pipeline.config.endpoints import read_selector
@@ -418,7 +426,9 @@ def train(
     change = find_variant(variant or FULL_METHOD)
     config = change.configure(arguments.resolve_config(preset, changes))
     window_set = change.change_windows(WindowSet.read(windows))
-    train_windows, val_windows = choose_validation(window_set, last_fold=validation == "last-fold")
+    train_windows, val_windows = window_set.split("train"), window_set.split("val")
+    if validation == "last-fold":
+        train_windows, val_windows = build_folds(window_set)[-1]
     rank, processes, local_rank = process_rank()
 
     with process_group(rank, processes, local_rank):

@@ -1,6 +1,6 @@
 """Runs that commands and assets share: experiments, and methods of the benchmark.
 
-What belongs here: training named changes with seeds; planted news, worded data, public tasks; a
+What belongs here: training named changes with seeds; planted news, worded data; a
 method with a seed, on windows of a data set or of the paper; the files that all of them leave, so
 that callers find each other's trainings; the judge that settings name. What does not: which
 changes, worlds and methods there are, scoring and pairing (``compevo_core.paper``), options and
@@ -31,16 +31,16 @@ from compevo_core.evaluation.result_rows import hash_without_seed, replace_own_r
 from compevo_core.evaluation.scopes import Scope, select_test_scopes, write_forecasts
 from compevo_core.evaluation.scoring import read_seeds
 from compevo_core.lm.encoder import load_encoder
-from compevo_core.paper import context_is_key, method_table
+from compevo_core.paper import method_table
 from compevo_core.paper.agent_systems import PRESET
 from compevo_core.paper.changes import ABLATION, Experiment, NamedChange
-from compevo_core.paper.declared import Budget
+from compevo_core.paper.declared import Budget, require_known
 from compevo_core.paper.lud import EndpointJudge
 from compevo_core.paper.paper_windows import PAPER_SETS, describe_set, label_windows, parse_table
 from compevo_core.paper.planted_news import TEXTS, read_worded_data
 from compevo_core.paper.run_traces import write_traces
 from compevo_core.paper.trials import Trial, list_trials_of_runs, score_experiment
-from compevo_core.runtime.files import hash_file, hash_text
+from compevo_core.runtime.files import hash_text
 from compevo_core.runtime.usage import Steps
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.config.endpoints import open_judge
@@ -196,8 +196,7 @@ def run_text_on(
     from compevo_core.paper.control import run_text, write_text  # torch, only to train
 
     archive = deployment.settings.archive
-    if name not in TEXTS:
-        raise ConfigError(f"no worded data {name!r}; known: {', '.join(TEXTS)}")
+    require_known("worded data", [name], TEXTS)
     if archive is None:
         raise ConfigError("worded data are read from an archive: set COMPEVO_ARCHIVE")
 
@@ -207,36 +206,6 @@ def run_text_on(
     data = read_worded_data(name, archive, encoder, windows)
     rows = run_text(data, encoder, plan, layout.text(name), log)
     return write_text(results or layout.results, data, plan, rows), rows
-
-
-def run_context_on(
-    deployment: Deployment,
-    write: context_is_key.Write | None,
-    *,
-    model: str,
-    samples: int,
-    seed: int,
-    log: logging.Logger,
-    results: Path | None = None,
-) -> tuple[Path, pl.DataFrame]:
-    """Forecast the tasks of Context-is-Key in the deployment's archive, and write the rows.
-
-    Kept answers are not asked again. ConfigError or SourceAbsent without an archive of the tasks.
-    """
-    archive = deployment.settings.archive
-    if archive is None:
-        raise ConfigError("the tasks are read from an archive: set COMPEVO_ARCHIVE")
-
-    tasks = context_is_key.read_tasks(archive)
-    if write:
-        name = f"{hash_text(model)[:_LABEL_DIGITS]}-seed-{seed}.json"
-        write = context_is_key.keep_answers(write, deployment.layout.text("context") / name)
-
-    facts = {"data_hash": hash_file(archive / context_is_key.FILE), "commit": read_commit()}
-    rows = context_is_key.run_context(
-        tasks, write, model=model, samples=samples, seed=seed, facts=facts, log=log
-    )
-    return context_is_key.write_context(results or deployment.layout.results, rows), rows
 
 
 def read_endpoint_judge(settings: Settings | None = None) -> EndpointJudge:

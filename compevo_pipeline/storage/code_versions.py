@@ -83,7 +83,9 @@ def code_version(*sources: str, data_release: str = "") -> str:
         path = REPOSITORY / source
         if not path.exists():
             raise FileNotFoundError(f"{path}: a code version names it, but there is no such module")
-        modules[source] = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        # What modules declare in TOML files next to them decides as their statements do.
+        inside = sorted([*path.rglob("*.py"), *path.glob("*.toml")])
+        modules[source] = inside if path.is_dir() else [path]
     hashes = _hash_statements(path for paths in modules.values() for path in paths)
 
     for source, paths in modules.items():

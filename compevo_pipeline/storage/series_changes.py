@@ -90,6 +90,8 @@ def find_far(pairs: pl.DataFrame) -> pl.DataFrame:
     ``pairs`` are given rows with the stored ones and ``_outcome``.
     """
     known = pairs.filter(pl.col("value_stored").is_not_null())
+    if known.is_empty():
+        return empty_changes()
     size = pl.max_horizontal(pl.col("value").abs(), pl.col("value_stored").abs())
     difference = (pl.col("value") - pl.col("value_stored")).abs()
     # A value that is nulled for a reason is as far as can be.
@@ -112,6 +114,8 @@ def find_waiting(wanted: pl.DataFrame, waiting: pl.DataFrame) -> pl.DataFrame:
 
     ``waiting`` are changes that earlier fetches wanted; each keeps the time at which it was first.
     """
+    if wanted.is_empty():
+        return wanted
     pairs = _join_first(wanted, waiting)
     is_confirmed = pl.col("fetched_at") - pl.col("_first") >= CONFIRMED_AFTER
     unconfirmed = (~is_confirmed.fill_null(value=False)).sum().over(FILE)

@@ -546,7 +546,7 @@ def _issue(
         market_offset=spec.to_market(origin.origin_utc).replace(tzinfo=UTC) - origin.origin_utc,
         issued_at=deployment.clock(),
         commit=read_commit(),
-        newest=inputs.newest.as_facts(),
+        newest=inputs.newest._asdict(),
         totals=spec.totals,
         reconciliation=deployment.registry[spec.name].reconciliation,
         data=data,

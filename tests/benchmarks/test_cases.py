@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import cases, systems
-from benchmarks.dense_sampling import sample_every_token
+from benchmarks.cases import sample_every_token
 from benchmarks.world import Case, World
 
 # The preset ``default`` scores its logics by what ridges read.

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.rows import RESULTS, measure_seconds, read_rows
-from benchmarks.store import STEPS, add_exponents, make_articles, make_id
+from benchmarks.store import STEPS, add_exponents, make_articles
 from compevo_core.data.news import validate_articles
 
 
@@ -17,7 +17,6 @@ def test_every_step_runs_on_the_earlier_archive(tmp_path):
 def test_made_up_articles_have_ids_of_their_own():
     frame = validate_articles(make_articles(0, 50, 50))
     assert frame["article_id"].n_unique() == 50
-    assert make_id(3) == make_id(3) and len(make_id(3)) == 32
 
 
 def test_the_exponent_compares_processor_seconds_of_neighbouring_sizes():

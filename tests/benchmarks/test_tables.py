@@ -4,14 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.rows import REPO, read_rows, write_rows
+from benchmarks.rows import REPO, read_rows
 from benchmarks.tables import (
-    FEV_FORMAT,
     MEDIAN,
     OURS,
     TASKS,
     Task,
-    export_rows,
     list_cutoffs,
     list_origins,
     score,
@@ -61,31 +59,6 @@ def test_the_summary_compares_tables_that_both_sides_forecast():
     assert text.startswith("1 tables: MASE 0.900 of the median of peers, 1.125 of the best")
     assert "better on 1;" in text
     assert "hold 80 % (80 to 80), of forecasts from every day 78 % (78 to 78)" in text
-
-
-FEV_COLUMNS = {
-    *("dataset_path", "dataset_config", "horizon", "initial_cutoff", "min_context_length"),
-    *("max_context_length", "seasonality", "eval_metric", "extra_metrics", "quantile_levels"),
-    *("id_column", "timestamp_column", "target", "generate_univariate_targets_from"),
-    *("known_dynamic_columns", "past_dynamic_columns", "static_columns", "model_name"),
-    *("test_error", "training_time_s", "trained_on_this_dataset", "inference_time_s"),
-    *("num_forecasts", "fev_version"),
-}  # RESULTS_DTYPES of fev.analysis, which pads what is missing with a warning
-
-
-def test_rows_are_exported_as_fev_reads_them(tmp_path):
-    rows = [row for row in read_rows(COMMITTED) if row["table"] in ("ni_load", "taylor", "wineind")]
-    exported = export_rows(rows)
-    assert exported[0].keys() >= FEV_COLUMNS and len(exported) == len(rows)
-    by_table = {row["dataset_config"]: row for row in exported}
-    assert by_table["taylor"]["initial_cutoff"] == -48 - 6 * 240
-    assert by_table["wineind"]["initial_cutoff"] == -36
-    assert by_table["ni_load"]["known_dynamic_columns"] == ["plan"]
-
-    fev = pytest.importorskip("fev")  # not among what the project installs
-    write_rows(exported, tmp_path / "rows.csv")
-    board = fev.leaderboard(str(tmp_path / "rows.csv"), baseline_model="SeasonalNaive")
-    assert fev.__version__ == FEV_FORMAT and set(board.index) == {row["method"] for row in rows}
 
 
 def test_half_of_the_tables_are_held_back():

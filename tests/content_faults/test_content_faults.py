@@ -14,31 +14,7 @@ import pytest
 from compevo_core.errors import SourceError
 from compevo_pipeline.defs.asset_checks import judge_known_values
 from compevo_pipeline.sources.common.ledger import EntryState
-from tests.content_faults.worlds import (
-    ANSWERS,
-    BITCOIN,
-    DAY,
-    EXCHANGE,
-    HISTDEMAND,
-    NEWS,
-    PRICES,
-    QUARTER,
-    RATES,
-    REPORTS,
-    RUN,
-    TRAFFIC,
-    WEATHER,
-    World,
-    answer_file,
-    gal_file,
-    histdemand_file,
-    page_file,
-    price_of,
-    rates_file,
-    run_file,
-    station_file,
-    wave,
-)
+from tests.content_faults import worlds
 from tests.support import nemweb
 from tests.support.nemweb import HALF_HOUR, price_file, unzip_all, usual
 
@@ -50,11 +26,11 @@ A_DAY = timedelta(days=1)
 _WHOLE = price_file(days=4)[1]
 _WITHOUT_A_DAY = b"\r\n".join(row for row in _WHOLE.split(b"\r\n") if b"2026/07/02" not in row)
 _CUT = price_file(days=1, level=lambda step: 8500.0 if step < 6 else usual(step))
-_NEXT = DAY + 41 * HALF_HOUR
-_AT = DAY.replace(hour=18)
-_SOLAR_AT = DAY.replace(hour=16) + A_DAY  # with past days next to it
+_NEXT = worlds.DAY + 41 * HALF_HOUR
+_AT = worlds.DAY.replace(hour=18)
+_SOLAR_AT = worlds.DAY.replace(hour=16) + A_DAY  # with past days next to it
 _TODAY, _YESTERDAY = date(2026, 7, 18), date(2026, 7, 17)
-_STAMP = QUARTER + timedelta(minutes=30)
+_STAMP = worlds.QUARTER + timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
@@ -64,7 +40,7 @@ class Fault:
     It is :data:`WAITS` if a second fetch may confirm them; so many known values may change at once.
     """
 
-    world: World
+    world: worlds.World
     role: str
     name: str
     content: bytes
@@ -104,7 +80,7 @@ _GOOD = nemweb.actual(_NEXT)[1]
 
 # By publisher and role: what is wrong, the file or its bytes, what the note says, what may change.
 _TABLE = {
-    (PRICES, "NSW1"): {
+    (worlds.PRICES, "NSW1"): {
         "another region": (price_file("QLD1", days=4), BEYOND),
         "a year ago": (price_file(month=date(2025, 7, 1)), BEYOND),
         "next month": (price_file(month=date(2026, 8, 1)), BEYOND),
@@ -122,20 +98,20 @@ _TABLE = {
         "an hour late": (_price(lambda step: usual(step - 12)), WAITS),
         "cut at its first day, one value revised": (_CUT, WAITS, 1),
     },
-    (PRICES, "TAS1"): {
+    (worlds.PRICES, "TAS1"): {
         "tenfold": (_price(lambda step: 10 * usual(step), "TAS1"), f"{BOUNDS} demand_mw in TAS1"),
     },
-    (REPORTS, "actual"): {
-        "another half-hour": (_actual(DAY + 2 * HALF_HOUR, 1234.0), BEYOND),
+    (worlds.REPORTS, "actual"): {
+        "another half-hour": (_actual(worlds.DAY + 2 * HALF_HOUR, 1234.0), BEYOND),
         "the next half-hour": (_actual(_NEXT + HALF_HOUR), BEYOND),
         "zeros": (_actual(_NEXT, 0.0), BOUNDS),
         "tenfold": (_actual(_NEXT, 80000.0), BOUNDS),
         "Tasmania tenfold": (_edit(_GOOD, ",1600.6", ",16006.0"), f"{BOUNDS} demand_mw in TAS1"),
         "New South Wales -1 MW": (_edit(_GOOD, ",8000.0", ",-1"), f"{BOUNDS} demand_mw in NSW1"),
         "an unknown region": (_edit(_GOOD, "TAS1", "WEM1"), "REGIONID is 'WEM1'"),
-        "a forecast": (nemweb.forecast(DAY.replace(hour=18)), "FORECAST"),
+        "a forecast": (nemweb.forecast(worlds.DAY.replace(hour=18)), "FORECAST"),
     },
-    (REPORTS, "forecast"): {
+    (worlds.REPORTS, "forecast"): {
         "zeros": (_issue(value=0.0, spread=0.0), BOUNDS),
         "tenfold": (_issue(value=81000.0), BOUNDS),
         "Tasmania tenfold": (
@@ -146,61 +122,76 @@ _TABLE = {
         "swapped quantiles": (_issue(spread=-300.0), "lower quantile"),
         "tomorrow's issue": (_issue(_AT + A_DAY), BEYOND),
     },
-    (REPORTS, "rooftop"): {
+    (worlds.REPORTS, "rooftop"): {
         "kilowatts": (_solar(factor=1000.0), BOUNDS),
         "another sign": (_solar(factor=-1.0), BOUNDS),
         "zeros": (_solar(factor=0.0), LEVEL),
         "tomorrow's issue": (_solar(_SOLAR_AT + A_DAY), BEYOND),
     },
-    (HISTDEMAND, "new"): {
-        "another day": (histdemand_file(_YESTERDAY), BEYOND),
-        "zeros": (histdemand_file(_TODAY, lambda _: 0.0), BOUNDS),
-        "tenfold": (histdemand_file(_TODAY, lambda step: 10 * usual(step)), BOUNDS),
+    (worlds.HISTDEMAND, "new"): {
+        "another day": (worlds.histdemand_file(_YESTERDAY), BEYOND),
+        "zeros": (worlds.histdemand_file(_TODAY, lambda _: 0.0), BOUNDS),
+        "tenfold": (worlds.histdemand_file(_TODAY, lambda step: 10 * usual(step)), BOUNDS),
     },
-    (HISTDEMAND, "again"): {
-        "a third more": (histdemand_file(_YESTERDAY, lambda step: 1.3 * usual(step)), WAITS),
+    (worlds.HISTDEMAND, "again"): {
+        "a third more": (worlds.histdemand_file(_YESTERDAY, lambda step: 1.3 * usual(step)), WAITS),
     },
-    (TRAFFIC, "new"): {
-        "last month": (station_file(9), BEYOND),
-        "another district": (station_file(10, district=7), "district 7, not 4"),
-        "a day of the month before": (station_file(10, shift=-24), BEYOND),
+    (worlds.TRAFFIC, "new"): {
+        "last month": (worlds.station_file(9), BEYOND),
+        "another district": (worlds.station_file(10, district=7), "district 7, not 4"),
+        "a day of the month before": (worlds.station_file(10, shift=-24), BEYOND),
     },
-    (TRAFFIC, "again"): {
-        "percent": (station_file(9, occupancy=lambda hour: 100 * wave(hour)), WAITS),
-        "an hour late": (station_file(9, occupancy=lambda hour: wave(hour - 1)), WAITS),
+    (worlds.TRAFFIC, "again"): {
+        "percent": (worlds.station_file(9, occupancy=lambda hour: 100 * worlds.wave(hour)), WAITS),
+        "an hour late": (
+            worlds.station_file(9, occupancy=lambda hour: worlds.wave(hour - 1)),
+            WAITS,
+        ),
     },
-    (EXCHANGE, "new"): {
-        "other days": (rates_file(shift=-timedelta(weeks=52)), WAITS),
-        "upside down": (rates_file(rates={k: 1 / v for k, v in RATES.items()}), BOUNDS),
-        "pounds for Australian dollars": (rates_file(rates=RATES | {"AUD": 0.8}), BOUNDS),
+    (worlds.EXCHANGE, "new"): {
+        "other days": (worlds.rates_file(shift=-timedelta(weeks=52)), WAITS),
+        "upside down": (
+            worlds.rates_file(rates={k: 1 / v for k, v in worlds.RATES.items()}),
+            BOUNDS,
+        ),
+        "pounds for Australian dollars": (
+            worlds.rates_file(rates=worlds.RATES | {"AUD": 0.8}),
+            BOUNDS,
+        ),
     },
-    (EXCHANGE, "again"): {
-        "another currency, as near": (rates_file(rates=RATES | {"AUD": 1.5, "CAD": 1.6}), WAITS),
+    (worlds.EXCHANGE, "again"): {
+        "another currency, as near": (
+            worlds.rates_file(rates=worlds.RATES | {"AUD": 1.5, "CAD": 1.6}),
+            WAITS,
+        ),
     },
-    (BITCOIN, "price"): {
-        "zeros": (page_file("price", lambda _: 0), BOUNDS),
-        "cents": (page_file("price", lambda n: 100 * price_of(n)), BOUNDS),
-        "a day late": (page_file("price", lambda n: price_of(n - 1)), WAITS),
+    (worlds.BITCOIN, "price"): {
+        "zeros": (worlds.page_file("price", lambda _: 0), BOUNDS),
+        "cents": (worlds.page_file("price", lambda n: 100 * worlds.price_of(n)), BOUNDS),
+        "a day late": (worlds.page_file("price", lambda n: worlds.price_of(n - 1)), WAITS),
     },
-    (BITCOIN, "transactions"): {
-        "prices": (page_file("transactions", price_of), WAITS),
-        "zeros": (page_file("transactions", lambda _: 0), BOUNDS),
+    (worlds.BITCOIN, "transactions"): {
+        "prices": (worlds.page_file("transactions", worlds.price_of), WAITS),
+        "zeros": (worlds.page_file("transactions", lambda _: 0), BOUNDS),
     },
-    (WEATHER, "run"): {
-        "yesterday's run": (run_file(RUN, first=RUN - A_DAY), BEYOND),
-        "tomorrow's run": (run_file(RUN, first=RUN + A_DAY), BEYOND),
-        "kelvin": (run_file(RUN, temperature_2m=(1.0, 273.15)), BOUNDS),
-        "wind of another sign": (run_file(RUN, wind_speed_10m=(-1.0, 0.0)), BOUNDS),
-        "no sun": (run_file(RUN, shortwave_radiation=(0.0, 0.0)), LEVEL),
-        "radiation in joules": (run_file(RUN, shortwave_radiation=(3600.0, 0.0)), BOUNDS),
+    (worlds.WEATHER, "run"): {
+        "yesterday's run": (worlds.run_file(worlds.RUN, first=worlds.RUN - A_DAY), BEYOND),
+        "tomorrow's run": (worlds.run_file(worlds.RUN, first=worlds.RUN + A_DAY), BEYOND),
+        "kelvin": (worlds.run_file(worlds.RUN, temperature_2m=(1.0, 273.15)), BOUNDS),
+        "wind of another sign": (worlds.run_file(worlds.RUN, wind_speed_10m=(-1.0, 0.0)), BOUNDS),
+        "no sun": (worlds.run_file(worlds.RUN, shortwave_radiation=(0.0, 0.0)), LEVEL),
+        "radiation in joules": (
+            worlds.run_file(worlds.RUN, shortwave_radiation=(3600.0, 0.0)),
+            BOUNDS,
+        ),
     },
-    (NEWS, "GAL"): {
-        "last week's pages": (gal_file(_STAMP, published=_STAMP - 7 * A_DAY), BEYOND),
-        "next week's pages": (gal_file(_STAMP, published=_STAMP + 7 * A_DAY), BEYOND),
+    (worlds.NEWS, "GAL"): {
+        "last week's pages": (worlds.gal_file(_STAMP, published=_STAMP - 7 * A_DAY), BEYOND),
+        "next week's pages": (worlds.gal_file(_STAMP, published=_STAMP + 7 * A_DAY), BEYOND),
     },
-    (ANSWERS, "answer"): {
-        "another day": (answer_file(seen=QUARTER - 5 * A_DAY), BEYOND),
-        "tomorrow": (answer_file(seen=QUARTER + A_DAY), BEYOND),
+    (worlds.ANSWERS, "answer"): {
+        "another day": (worlds.answer_file(seen=worlds.QUARTER - 5 * A_DAY), BEYOND),
+        "tomorrow": (worlds.answer_file(seen=worlds.QUARTER + A_DAY), BEYOND),
     },
 }
 
@@ -264,16 +255,16 @@ def assert_all_is_known(fault, home, before):
 
 
 def test_few_values_out_of_bounds_are_nulled(open_known):
-    home = open_known(PRICES)
-    known = home.series(PRICES.dataset).filter(series_id="AEMO/TOTALDEMAND/NSW1")
+    home = open_known(worlds.PRICES)
+    known = home.series(worlds.PRICES.dataset).filter(series_id="AEMO/TOTALDEMAND/NSW1")
     last = known["start_utc"].max()
     for days in (9, 14):
         home.wait(days=3)
         odd = price_file(days=days, level=lambda step: 100.0 if 900 <= step < 906 else usual(step))
-        PRICES.deliver(home, [odd])
-    assert home.ledger.get(PRICES.source, odd[0]).state is EntryState.STORED
+        worlds.PRICES.deliver(home, [odd])
+    assert home.ledger.get(worlds.PRICES.source, odd[0]).state is EntryState.STORED
 
-    rows = home.series(PRICES.dataset).filter(series_id="AEMO/TOTALDEMAND/NSW1")
+    rows = home.series(worlds.PRICES.dataset).filter(series_id="AEMO/TOTALDEMAND/NSW1")
     odd = rows.filter(pl.col("flag") == "nulled:out-of-bounds")
     assert odd.height == 1 and odd["value"].to_list() == [None]
     later = rows.filter(pl.col("start_utc") > last)
@@ -282,17 +273,17 @@ def test_few_values_out_of_bounds_are_nulled(open_known):
 
 
 def test_a_collapse_and_stuck_meter_are_nulled(open_known):
-    prices = open_known(PRICES)
+    prices = open_known(worlds.PRICES)
     prices.wait(hours=1)
     fallen = price_file(days=4, level=lambda step: 600.0 if 900 <= step < 906 else usual(step))
-    PRICES.deliver(prices, [fallen])
+    worlds.PRICES.deliver(prices, [fallen])
     rows = prices.series("electricity").filter(series_id="AEMO/TOTALDEMAND/NSW1")
     assert rows.filter(pl.col("flag") != "observed")["flag"].to_list() == ["nulled:collapse"]
 
-    reports = open_known(REPORTS)
+    reports = open_known(worlds.REPORTS)
     for number in range(41, 51):
         reports.wait(minutes=30)
-        REPORTS.deliver(reports, [nemweb.actual(DAY + number * HALF_HOUR, 8123.0)])
+        worlds.REPORTS.deliver(reports, [nemweb.actual(worlds.DAY + number * HALF_HOUR, 8123.0)])
     rows = reports.series("electricity-operational")
     last = rows.filter(series_id="AEMO/OPERATIONAL_DEMAND/NSW1").sort("start_utc").tail(10)
     # Five equal half-hours may be true.

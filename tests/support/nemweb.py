@@ -61,9 +61,9 @@ def stamp(moment):
     return f'"{moment:%Y/%m/%d %H:%M:%S}"'
 
 
-def actual(end, value=8000.0, created=None):
+def actual(end, value=8000.0):
     """The zip of one half-hour's actuals: its name and its bytes; times are NEM time."""
-    made = created or end + timedelta(seconds=7)
+    made = end + timedelta(seconds=7)
     rows = [
         f"D,OPERATIONAL_DEMAND,ACTUAL,3,{region},{stamp(end)},"
         f"{(value + place) * SHARES.get(region, 1)},0,0,{stamp(made)}"

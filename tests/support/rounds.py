@@ -12,11 +12,8 @@ from tests.support.models import build_executor, build_model, fill_with_noise, m
 from tests.support.population import tiny
 
 
-def build_round_trainer(rounds=100, supervised=0, system="compevo", writer=None, **overrides):
-    """A trainer with seeded noise in adapters, heads and fitness; its first state; a batch.
-
-    ``writer`` makes what writes logics from the model.
-    """
+def build_round_trainer(rounds=100, supervised=0, system="compevo", **overrides):
+    """A trainer with seeded noise in adapters, heads and fitness; its first state; a batch."""
     config = find_variant(system).configure(tiny(**overrides))
     model = build_model(config)
     fill_with_noise(model)
@@ -26,8 +23,7 @@ def build_round_trainer(rounds=100, supervised=0, system="compevo", writer=None,
         every=config.evolution.every,
         warmup_ratio=config.optim.warmup_ratio,
     )
-    own = writer and writer(model)
-    trainer = RoundTrainer(model, build_executor(model), schedule, own)
+    trainer = RoundTrainer(model, build_executor(model), schedule)
     state = start_state(trainer, SEED_LOGICS[: config.population.agents])
     return trainer, state, make_batch(config)
 

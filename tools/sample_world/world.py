@@ -14,6 +14,7 @@ Shapes: R regions, D days, P half-hours of a day (48), K event kinds.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,8 +34,7 @@ _DAYS_PER_YEAR = 365.25
 _HOTTEST_DAY = 20  # of the year: late January, in the southern hemisphere
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
+class Region(NamedTuple):
     """Scale and climate of one synthetic region, at the real one's orders of magnitude."""
 
     base_mw: float
@@ -44,24 +44,13 @@ class Region:
     heating_mw_per_k: float
 
 
-WORLD_REGIONS: dict[str, Region] = {
-    "NSW1": Region(
-        base_mw=7900, mean_max_k=296.0, season_k=5.5, cooling_mw_per_k=260, heating_mw_per_k=130
-    ),
-    "QLD1": Region(
-        base_mw=6200, mean_max_k=299.5, season_k=3.5, cooling_mw_per_k=190, heating_mw_per_k=60
-    ),
-    "SA1": Region(
-        base_mw=1350, mean_max_k=295.5, season_k=6.5, cooling_mw_per_k=75, heating_mw_per_k=28
-    ),
-    "TAS1": Region(
-        base_mw=1100, mean_max_k=290.5, season_k=4.5, cooling_mw_per_k=6, heating_mw_per_k=22
-    ),
-    "VIC1": Region(
-        base_mw=4900, mean_max_k=293.5, season_k=6.5, cooling_mw_per_k=210, heating_mw_per_k=75
-    ),
+WORLD_REGIONS = {
+    "NSW1": Region(7900, 296.0, 5.5, 260, 130),
+    "QLD1": Region(6200, 299.5, 3.5, 190, 60),
+    "SA1": Region(1350, 295.5, 6.5, 75, 28),
+    "TAS1": Region(1100, 290.5, 4.5, 6, 22),
+    "VIC1": Region(4900, 293.5, 6.5, 210, 75),
 }
-
 
 EVENT_EFFECTS = {"power outages": -0.055, "industrial production": 0.055}
 """Change of demand all day, as a share of it, by the topic of the news, which a logic can name."""

@@ -1,14 +1,15 @@
 """The common look of all plots, and plots as images inside the page.
 
-What belongs here: fonts and line styles, an axis with its lines, title and legend, encoding a plot
-as SVG. What does not: colours (``report.charts``), what is plotted (``paper.report``), the markup
-of an image (``templates/macros.html``).
+What belongs here: line styles, an axis with its lines, title and legend, encoding a plot as SVG.
+What does not: fonts and sizes (``templates/figures.mplstyle``), colours (``report.charts``), what
+is plotted (``paper.report``), the markup of an image (``templates/macros.html``).
 """
 
 import base64
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any
 
 import matplotlib as mpl
@@ -19,40 +20,13 @@ from matplotlib.ticker import MaxNLocator
 from compevo_core.paper.report.inputs import method_name
 from compevo_core.report.charts import GRID, INK, MUTED, agent_colour, method_colour
 
+_STYLE = resources.files("compevo_core.paper.report") / "templates" / "figures.mplstyle"
 #: matplotlib's settings while a figure is made or saved.
 THEME: Any = {
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "savefig.facecolor": "white",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9.5,
+    **mpl.rc_params_from_file(str(_STYLE), use_default_template=False),
+    **dict.fromkeys(("axes.labelcolor", "xtick.color", "ytick.color"), MUTED),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), GRID),
     "text.color": INK,
-    "axes.labelcolor": MUTED,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "axes.edgecolor": GRID,
-    "axes.grid": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 8,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "lines.linewidth": 1.7,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "figure.dpi": 100,
-    # A fixed salt gives the same element ids, so that the same figure gives the same bytes.
-    "svg.hashsalt": "compevo",
-    # Letters as outlines: the page looks the same where DejaVu Sans is not installed.
-    "svg.fonttype": "path",
-    "axes.formatter.useoffset": False,
 }
 
 # Inches: a plot in two columns of the page, and one in three.

@@ -20,12 +20,11 @@ from typing import Any, NamedTuple
 import polars as pl
 from matplotlib.axes import Axes
 
-from compevo_core.errors import ConfigError
 from compevo_core.evaluation.comparison import FEWEST_BLOCKS, USUAL_BLOCKS
 from compevo_core.evaluation.result_rows import POOLED
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.changes import ABLATION, EXPERIMENTS, FOLDS, list_changes
-from compevo_core.paper.declared import read_declared
+from compevo_core.paper.declared import read_declared, require_known
 from compevo_core.paper.lud import GAINS, JUDGES
 from compevo_core.paper.report.figures import Picture, Plot, Style, add_legend
 from compevo_core.paper.report.inputs import (
@@ -999,8 +998,7 @@ PAPER_TABLES: Mapping[str, tuple[str, Callable[[ReportInputs], list[Table]]]] = 
 
 def build_paper_tables(name: str, inputs: ReportInputs) -> list[Table]:
     """Return the tables of one name; ConfigError if there is no such name."""
-    if name not in PAPER_TABLES:
-        raise ConfigError(f"no table {name!r}; known: {', '.join(PAPER_TABLES)}")
+    require_known("table", [name], PAPER_TABLES)
     return PAPER_TABLES[name][1](inputs)
 
 

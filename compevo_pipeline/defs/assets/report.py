@@ -17,6 +17,7 @@ import polars as pl
 from compevo_pipeline.defs import metadata
 from compevo_pipeline.defs.asset_keys import CLEANED, DATASETS, INFERENCE_2026, REPORT, score_keys
 from compevo_pipeline.defs.definition import Context, Result, WorkspaceParam, define_asset
+from compevo_pipeline.defs.jobs import open_instance
 from compevo_pipeline.storage.runs import Removed, clean
 from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.results import write_forecasts
@@ -73,7 +74,7 @@ FREE_SPACE = "free_space"
 
 def clean_dagster(now: datetime, *, dry: bool = False) -> list[Removed]:
     """Do as :func:`remove_old_runs` for the instance of ``DAGSTER_HOME``."""
-    with dg.DagsterInstance.get() as instance:
+    with open_instance() as instance:
         return remove_old_runs(instance, now, dry=dry)
 
 

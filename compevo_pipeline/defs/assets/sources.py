@@ -185,6 +185,7 @@ SERIES_CODE = (
     "compevo_pipeline/work/row_rules.py",
     "compevo_core/data/series.py",
     "compevo_core/data/cutting.py",
+    "compevo_core/data/known_faults.toml",
     "compevo_pipeline/sources",
     "compevo_pipeline/storage/series_store.py",
     "compevo_pipeline/storage/series_changes.py",
@@ -250,6 +251,7 @@ ARTICLES_CODE = (
     "compevo_pipeline/work/ingest.py",
     "compevo_pipeline/work/row_rules.py",
     "compevo_core/data/news.py",
+    "compevo_core/data/countries.toml",
     "compevo_pipeline/sources",
     "compevo_pipeline/storage/news_store.py",
 )
@@ -323,6 +325,7 @@ def build_embeddings_asset(series: Sequence[dg.AssetKey] = ()) -> dg.AssetsDefin
         kinds={"numpy", "huggingface"},
         code=EMBEDDINGS_CODE,
         freshness_policy=definition.DAILY_REFRESH,
+        pool=definition.EMBEDDINGS_POOL,
         config=EmbeddingConfig,
     )
     def _embeddings(context: Context, workspace: WorkspaceParam) -> Result:

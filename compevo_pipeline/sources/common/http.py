@@ -434,24 +434,19 @@ def _raise_if_failed(
     shows_body: bool = True,
 ) -> None:
     """Raise the error of :data:`MEANINGS`; :class:`Throttled` where the server asks for a pause."""
-    content_type = response.headers.get("Content-Type", "")
+    status, content_type = response.status_code, response.headers.get("Content-Type", "")
     error = classify_answer(
-        Answer(
-            status=response.status_code,
-            content_type=content_type,
-            head=head,
-            html_expected=html_expected,
-        )
+        Answer(status=status, content_type=content_type, head=head, html_expected=html_expected)
     )
     if error is None:
         return
 
-    message = f"{url}: HTTP {response.status_code}, {content_type or 'no content type'}, " + (
+    message = f"{url}: HTTP {status}, {content_type or 'no content type'}, " + (
         f"starting {head[:_SHOWN_BYTES]!r}" if shows_body else "body not shown"
     )
     # The wait that the server asks for travels with the error.
     wait_s = _parse_retry_after_s(response.headers.get("Retry-After", ""), now)
-    is_throttled = wait_s > 0 or response.status_code == HTTPStatus.TOO_MANY_REQUESTS
+    is_throttled = wait_s > 0 or status == HTTPStatus.TOO_MANY_REQUESTS
     if issubclass(error, SourceTransient) and is_throttled:
         raise Throttled(f"{message}; request less often", wait_s)
 

@@ -74,7 +74,7 @@ class Topic(TomlSection):
     def _check_country(self) -> "Topic":
         if self.country and self.country not in news.COUNTRIES:
             raise ValueError(
-                f"country {self.country!r} has no signs in compevo_core/data/news.py "
+                f"country {self.country!r} has no signs in compevo_core/data/countries.toml "
                 f"(known: {', '.join(news.COUNTRIES)})"
             )
         return self

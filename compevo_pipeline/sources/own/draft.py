@@ -414,13 +414,20 @@ def _choose_step(
     request: Request, stamps: pl.Series, name: str, draft: DraftedDeclaration
 ) -> timedelta:
     """Return the step that is asked for, or the distance of most rows where it is not too fine."""
+    distances = stamps.unique().sort().diff().drop_nulls()
     if request.step:
         try:
-            return read_step(request.step)
+            named = read_step(request.step)
         except ValueError as error:
             raise ConfigError(f"--step: {error}") from error
-
-    distances = stamps.unique().sort().diff().drop_nulls()
+        least = distances.min()
+        has_all = request.aggregate or request.fill is not None
+        if isinstance(least, timedelta) and least >= 2 * named and not has_all:
+            raise DataError(
+                f"{name}: no rows are {name_step(named)} apart, as --step says, but {least} or "
+                "more: leave out --step, name another, or give --fill the value between rows"
+            )
+        return named
     if not len(distances):
         raise DataError(f"{name} has one stamp only; a forecast needs hundreds of rows")
     step = cast(timedelta, distances.mode().min())
@@ -573,8 +580,8 @@ def guess_time(table: pl.DataFrame, name: str, time_format: str = "") -> str:
     columns = _list_columns(table)
     if len(columns) == 1:
         raise DataError(
-            f"{name}: its lines are one cell each, the first {columns[0]!r}: separate cells by "
-            "a comma, semicolon, tab or |"
+            f"{name}: its rows are one cell each, in {columns[0]!r}: separate cells by a comma, "
+            "semicolon, tab or |, and write a list in a cell as a row for each value"
         )
     head = table.head(_LOOKED_AT)
     candidates = _list_times(head, name, time_format)

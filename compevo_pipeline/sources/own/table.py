@@ -58,6 +58,7 @@ _TOTAL = (
     r"min(imum)?|count|std|mittelwert|moyenne)\W*$"
 )
 _TWO_WORDS = r"[^\W\d]{2,}\W+[^\W\d]{2,}"
+_EXCEL_BEGINS = 1899
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_COLUMNS = 20
 
@@ -342,7 +343,7 @@ def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
 
 
 def _read_excel(content: bytes, name: str) -> pl.DataFrame:
-    """Read the first sheet, whose first row names the columns."""
+    """Read the first sheet with named columns, and those below it that name the same ones."""
     try:
         import fastexcel
     except ImportError as error:
@@ -352,26 +353,39 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
         ) from error
 
     try:
-        sheet = fastexcel.read_excel(content)
-        tables = (sheet.load_sheet(0, header_row=row) for row in range(_MOST_NOTES))
-        # A title above the columns leaves most of them without a name.
-        named = (
-            (header_row, table)
-            for header_row, table in enumerate(itertools.takewhile(lambda t: t.height, tables))
-            if _are_names([column.name for column in table.selected_columns])
-        )
-        header_row, table = next(named, None) or (0, sheet.load_sheet(0))
-        cells = table.to_polars()
+        book = fastexcel.read_excel(content)
+        sheets: list[tuple[int, pl.DataFrame]] = []
+        for sheet in book.sheet_names:
+            tables = (book.load_sheet(sheet, header_row=row) for row in range(_MOST_NOTES))
+            # A title above the columns leaves most of them without a name.
+            named = (
+                (header_row, table.to_polars())
+                for header_row, table in enumerate(itertools.takewhile(lambda t: t.height, tables))
+                if _are_names([column.name for column in table.selected_columns])
+            )
+            sheets += itertools.islice(named, 1)
+        sheets = sheets or [(0, book.load_sheet(0).to_polars())]
     except fastexcel.FastExcelError as error:
         reason = str(error).splitlines()[0]
         raise DataError(
             f"{name} is not an Excel file that can be read ({reason}); save it as .xlsx or .csv"
         ) from error
-    # Excel has no dates: they are midnights.
-    times = cells.select(pl.selectors.datetime())
-    dates = [stamps.name for stamps in times if (stamps.dt.time() == time()).all()]
-    cells = cells.with_columns(pl.col(dates).cast(pl.Date))
-    return _convert_to_text(cells, name, first_line=header_row + FIRST_ROW)
+    header_row, first = sheets[0]
+    texts = []
+    for _, cells in sheets:
+        if cells.columns != first.columns:
+            continue
+        # Excel has no dates and no times: they are midnights, and on the day before its first.
+        stamps = cells.select(pl.selectors.datetime())
+        times = [column.name for column in stamps if (column.dt.year() == _EXCEL_BEGINS).all()]
+        dates = [
+            column.name
+            for column in stamps
+            if (column.dt.time() == time()).all() and column.name not in times
+        ]
+        cells = cells.with_columns(pl.col(dates).cast(pl.Date), pl.col(times).dt.time())
+        texts.append(_convert_to_text(cells, name).drop(LINE))
+    return pl.concat(texts).with_row_index(LINE, offset=header_row + FIRST_ROW)
 
 
 def _read_json(content: bytes, name: str) -> pl.DataFrame:
@@ -409,7 +423,7 @@ def _list_parts(part: object) -> Iterator[object]:
             yield from _list_parts(inner)
 
 
-def _convert_to_text(table: pl.DataFrame, name: str, first_line: int = 1) -> pl.DataFrame:
+def _convert_to_text(table: pl.DataFrame, name: str) -> pl.DataFrame:
     if not table.height:
         raise DataError(f"{name} has no rows; write it again")
     # Excel has no integers: years, hours and names of series are whole numbers.
@@ -430,4 +444,4 @@ def _convert_to_text(table: pl.DataFrame, name: str, first_line: int = 1) -> pl.
         for column, kind in table.schema.items()
         if not kind.is_nested()
     ]
-    return table.select(as_text).with_row_index(LINE, offset=first_line)
+    return table.select(as_text).with_row_index(LINE, offset=1)

@@ -27,10 +27,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray
+from compevo_core.data.arrays import FloatArray, IntArray
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA, UTC_US
 from compevo_core.errors import SchemaDrift, SourceAbsent
 from compevo_pipeline.sources.common.base import RawFile, read_product
@@ -78,8 +77,6 @@ _LIMITS = {
     "wind_speed_m_s": (0.0, None),
     "sunshine_share": (0.0, 1.0),
 }
-
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

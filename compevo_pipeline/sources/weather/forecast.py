@@ -22,14 +22,8 @@ from typing import Annotated, Literal
 import polars as pl
 from pydantic import BaseModel, Field
 
+from compevo_core import errors
 from compevo_core.data.schemas import STEP_COVARIATE_SCHEMA
-from compevo_core.errors import (
-    CompEvoError,
-    SchemaDrift,
-    SourceAbsent,
-    SourceRejected,
-    SourceTransient,
-)
 from compevo_pipeline.sources.common.base import RawFile, read_product
 from compevo_pipeline.sources.common.decode import Number, check_document, read_json
 from compevo_pipeline.sources.common.http import FileRequest
@@ -122,7 +116,7 @@ def fetch_live(live: LiveContext) -> Iterator[RawFile]:
         if run >= start and live.ledger.is_due(SOURCE, name, live.now):
             try:
                 raw = _fetch_run(live, run, url)
-            except SourceAbsent:
+            except errors.SourceAbsent:
                 live.ledger.mark_absent(SOURCE, name, url, live.now)
             else:
                 if raw is not None:
@@ -155,7 +149,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
 
     document = read_json(raw.content, raw.name)
     if isinstance(document, dict) and document.get("error"):
-        raise SourceRejected(
+        raise errors.SourceRejected(
             f"{raw.name}: Open-Meteo answers {str(document.get('reason'))[:200]!r}"
         )
     answers = check_document(document, raw.name, _Places)
@@ -179,7 +173,7 @@ def parse(raw: RawFile) -> pl.DataFrame:
         pl.col("value").is_not_null() & (pl.col("start_utc") >= run)
     )
     if not rows.height:
-        raise SourceAbsent(f"{raw.name}: the run has no value yet; ask again later")
+        raise errors.SourceAbsent(f"{raw.name}: the run has no value yet; ask again later")
 
     rows = rows.with_columns(
         pl.lit(run + PUBLIC_AFTER).alias("available_at"), pl.lit(raw.label).alias("source")
@@ -194,9 +188,9 @@ def raise_if_streamed_error(content: bytes) -> None:
     SourceAbsent if Open-Meteo does not have the run; SourceTransient if the answer broke off.
     """
     if b"modelRunUnavailable" in content:
-        raise SourceAbsent("Open-Meteo does not have this run; ask again later")
+        raise errors.SourceAbsent("Open-Meteo does not have this run; ask again later")
     if b"Unexpected error while streaming data" in content:
-        raise SourceTransient("Open-Meteo's answer broke off; fetch the run again")
+        raise errors.SourceTransient("Open-Meteo's answer broke off; fetch the run again")
 
 
 def _fetch_run(live: LiveContext, run: datetime, url: str) -> RawFile | None:
@@ -222,17 +216,17 @@ def _fetch_run(live: LiveContext, run: datetime, url: str) -> RawFile | None:
     )
     try:
         raw = live.client.fetch(request)
-    except SourceRejected as error:
+    except errors.SourceRejected as error:
         # For one place the answer to a run that is not there is 400; for several, 200 and a text.
         if any(sign in str(error) for sign in ("modelRunUnavailable", "run is not available")):
-            raise SourceAbsent(f"{name}: Open-Meteo does not have this run") from error
+            raise errors.SourceAbsent(f"{name}: Open-Meteo does not have this run") from error
         raise
 
     if raw is None:
         return None
     try:
         parse(raw)
-    except CompEvoError as error:
+    except errors.CompEvoError as error:
         live.ledger.reject(SOURCE, name, f"{type(error).__name__}: {error}")
         raise
     return raw
@@ -289,7 +283,7 @@ def split_hours(
     )
 
 
-def _drift(raw: RawFile, problem: str) -> SchemaDrift:
-    return SchemaDrift(
+def _drift(raw: RawFile, problem: str) -> errors.SchemaDrift:
+    return errors.SchemaDrift(
         f"{raw.name}: {problem}; fetch the run again; extend the parser if the format changed"
     )

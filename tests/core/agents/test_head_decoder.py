@@ -232,18 +232,19 @@ def test_context_columns_are_standardised_on_train():
         windows("train", 20), lambda _: {"covariates": {"noon_temp_k_lag1": next(temperatures)}}
     )
     inputs = models.fit_inputs(BLENDED, train)
-    arrays = inputs.extract(make_examples(train, models.make_priors(train, BLENDED), inputs.scaler))
+    examples = make_examples(train, models.make_priors(train, BLENDED), inputs.scaler)
+    context_BC, *_ = inputs.extract(examples)
 
-    assert arrays.context_BC.shape == (len(train), len(inputs.context_mean_C))
-    assert np.allclose(arrays.context_BC.mean(0), 0.0, atol=1e-9)
-    spread_C = arrays.context_BC.std(0)
+    assert context_BC.shape == (len(train), len(inputs.context_mean_C))
+    assert np.allclose(context_BC.mean(0), 0.0, atol=1e-9)
+    spread_C = context_BC.std(0)
     assert np.all(np.isclose(spread_C, 1.0) | np.isclose(spread_C, 0.0))
     assert np.isclose(spread_C, 1.0).sum() > 5
 
     # Missing weather is the mean of train.
     example = models.make_batch(BLENDED)[0]
     bare = replace(example, view=replace(example.view, covariates={}))
-    columns = inputs.extract([bare]).context_BC
+    columns, *_ = inputs.extract([bare])
     assert np.isfinite(columns).all()
     assert np.allclose(columns[0, -3:], 0.0)
 
@@ -251,13 +252,13 @@ def test_context_columns_are_standardised_on_train():
 def test_values_are_scaled_by_series_and_seasons_repeat():
     inputs = models.fit_inputs(BLENDED)
     examples = models.make_batch(BLENDED)
-    arrays = inputs.extract(examples)
+    _, history_BH, season_BH, priors_BPH = inputs.extract(examples)
     for row, example in enumerate(examples):
         view = example.view
         scaled = (view.x - inputs.scaler.mean[view.entity]) / inputs.scaler.std[view.entity]
-        assert np.allclose(arrays.history_BH[row], scaled)
-        assert np.allclose(arrays.season_BH[row], scaled)  # 48 half-hours are one day
-        assert np.array_equal(arrays.priors_BPH[row], example.priors_PH)
+        assert np.allclose(history_BH[row], scaled)
+        assert np.allclose(season_BH[row], scaled)  # 48 half-hours are one day
+        assert np.array_equal(priors_BPH[row], example.priors_PH)
 
 
 def test_the_prior_spread_comes_from_their_differences():

@@ -11,7 +11,6 @@ from compevo_core.agents.decoders import ForecastExample, RetrievedArticle
 from compevo_core.agents.joint_reader import (
     JointReader,
     LogicScorer,
-    Standing,
     fit_jointly,
     take_turns,
 )
@@ -294,7 +293,7 @@ def _score(examples, played, logic, agent=0, config=CONFIG):
     """The gains of a logic of an agent, by window, given what all agents play."""
     weights_NA = _equal(examples, len(played))
     scorer = LogicScorer(_read(examples, len(played)), config)
-    return scorer.score(agent, [logic], Standing(played, weights_NA, weights_NA))[0]
+    return scorer.score(agent, [logic], played, weights_NA, np.zeros(len(played), dtype=bool))[0]
 
 
 def _sum(examples, fits, weights_A):

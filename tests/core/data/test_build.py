@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import polars as pl
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from compevo_core.data.build import (
     SHIFTED_SUBSET,
@@ -34,6 +35,13 @@ from tests.support.window_samples import (
     make_set,
     make_window,
 )
+
+
+def test_a_misspelled_field_of_a_declaration_is_an_error():
+    place = {"timezone": "UTC", "contry": "AU"}
+    grid = {"variable": "mw", "step": "P1D", "stride_steps": 1, "series": []}
+    with pytest.raises(ValidationError, match="contry"):
+        TypeAdapter(DatasetSpec).validate_python({"name": "a", **grid, "default_place": place})
 
 
 def make_train_series(n_days=4):

@@ -308,9 +308,9 @@ def test_every_place_of_a_data_set_is_known(spec):
 
 
 def test_an_unknown_country_is_refused_with_the_remedy():
-    with pytest.raises(ConfigError, match=r"'NZ'.*news\.py"):
+    with pytest.raises(ConfigError, match=r"'NZ'.*countries\.toml"):
         news.is_of_country("NZ")
-    with pytest.raises(ConfigError, match=r"region 'WA' of AU.*news\.py"):
+    with pytest.raises(ConfigError, match=r"region 'WA' of AU.*countries\.toml"):
         news.names_region(Place(timezone="Australia/Perth", country="AU", subdivision="WA"))
     assert set(news.COUNTRIES) == {"AU", "US"}
 

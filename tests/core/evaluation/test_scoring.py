@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from compevo_core.baselines import SharedFits, fit_baseline
+from compevo_core.baselines import SharedFits, fit_baseline, known_errors
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.evaluation import baseline_scores, scoring
-from compevo_core.evaluation.baseline_scores import ValidationForecasts, fit_known_errors
+from compevo_core.evaluation.baseline_scores import ValidationForecasts
 from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA
 from compevo_core.evaluation.result_rows import POOLED, hash_without_seed, write_tables
 from compevo_core.evaluation.scopes import Scope, read_forecasts
@@ -287,7 +287,7 @@ TEST = small.windows("test", 6, first_day=120)
 
 def test_errors_without_a_direction_add_nothing():
     signs = np.array([1 if view.origin_utc.toordinal() % 2 else -1 for view in VAL.views()])
-    level = fit_known_errors(VAL, VAL.truth() + 1000.0 * signs[:, None], SCALER)
+    level = known_errors.fit_known_errors(VAL, VAL.truth() + 1000.0 * signs[:, None], SCALER)
     assert level.rule.form == "none"
     assert not level.apply(TEST.views(), np.zeros((len(TEST), 1, 48))).any()
 
@@ -295,6 +295,6 @@ def test_errors_without_a_direction_add_nothing():
 def test_windows_of_another_split_are_refused():
     mixed = WindowSet([*VAL, *TEST], dataset=VAL.dataset)
     with pytest.raises(LeakageError, match="test"):
-        fit_known_errors(mixed, mixed.truth(), SCALER)
+        known_errors.fit_known_errors(mixed, mixed.truth(), SCALER)
     with pytest.raises(DataError, match="every window once"):
-        fit_known_errors(VAL, VAL.truth()[1:], SCALER)
+        known_errors.fit_known_errors(VAL, VAL.truth()[1:], SCALER)

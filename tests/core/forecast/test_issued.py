@@ -13,25 +13,7 @@ import pytest
 from compevo_core.config.run import RunConfig
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.errors import CheckpointMismatch, DataError
-from compevo_core.forecast.issued import (
-    CHAIN_FILE,
-    FACTS_FILE,
-    TEMPERATURE,
-    VALUES_FILE,
-    IssuedForecast,
-    count_issue,
-    find_issued,
-    is_issued,
-    issue_forecast,
-    list_earlier,
-    list_issued,
-    list_news_changes,
-    read_chain,
-    read_issued,
-    verify_issued,
-    widen,
-    write_issued,
-)
+from compevo_core.forecast import issued
 from compevo_core.forecast.prediction import Prediction
 from tests.support import population as small
 from tests.support.issued_samples import make_issued
@@ -83,7 +65,7 @@ def issue(level=100.0, issued_at=NOW, views=VIEWS, quantiles=None):
     facts = {"market_offset": timedelta(hours=10), "issued_at": issued_at, "commit": "abc"}
     last_week = {VIEWS[0].entity: np.where(np.arange(48) < 40, 90.0, np.nan)}
     population = FakePopulation(level, quantiles)
-    return issue_forecast(population, views, news=NEWS, last_week=last_week, **facts)
+    return issued.issue_forecast(population, views, news=NEWS, last_week=last_week, **facts)
 
 
 def test_a_forecast_holds_population_parts_and_origins():
@@ -102,7 +84,7 @@ def test_a_forecast_holds_population_parts_and_origins():
     assert facts["articles"][ARTICLE]["title"] == NEWS.get_title(ARTICLE)
     # Without its article it would be 92 and not 100, without any 80.
     assert all(one["article_changes"] == {ARTICLE: 8.0} for one in facts["series"])
-    assert list_news_changes(forecast) == {view.entity: 0.25 for view in VIEWS}
+    assert issued.list_news_changes(forecast) == {view.entity: 0.25 for view in VIEWS}
     assert facts["newest_candidate"] == max(NEWS.articles["available_at"]).isoformat()
 
     # Without enough past errors of the peak there is no band of it.
@@ -131,8 +113,8 @@ def test_quantiles_have_rows_only_where_known(tmp_path):
     # Rows of all series are searched once, not for each series.
     assert forecast.select_points(first)["forecast"] is forecast.select_points(first)["forecast"]
 
-    folder = write_issued(tmp_path, forecast)
-    assert read_issued(folder).rows.equals(forecast.rows)
+    folder = issued.write_issued(tmp_path, forecast)
+    assert issued.read_issued(folder).rows.equals(forecast.rows)
     assert forecast.hash != issue().hash
 
 
@@ -148,28 +130,28 @@ def test_published_forecasts_appear_where_all_series_have_them():
 
 
 def test_a_day_has_one_forecast_of_its_knowledge(tmp_path):
-    folder = write_issued(tmp_path, issue())
+    folder = issued.write_issued(tmp_path, issue())
     later = NOW.replace(hour=9)
-    assert write_issued(tmp_path, issue(issued_at=later)) == folder
+    assert issued.write_issued(tmp_path, issue(issued_at=later)) == folder
     assert issue(issued_at=later).hash == issue().hash
     with pytest.raises(DataError, match="issued 2026-03-30T07:30"):
-        write_issued(tmp_path, issue(level=101.0))
-    kept = read_issued(folder)
+        issued.write_issued(tmp_path, issue(level=101.0))
+    kept = issued.read_issued(folder)
     assert (kept.facts["issued_at"], kept.hash) == (NOW.isoformat(), issue().hash)
 
     # An earlier cutoff is another forecast, next to the first, without unmeasured values.
     earlier = issue(views=tuple(replace(view, unknown_steps=14) for view in VIEWS))
-    assert write_issued(tmp_path, earlier) != folder
+    assert issued.write_issued(tmp_path, earlier) != folder
     inputs = earlier.facts["series"][0]["inputs"]
     assert inputs == [*VIEWS[0].x[:34].tolist(), *[None] * 14]
 
 
 def chain_lines(root):
-    return (root / CHAIN_FILE).read_text().splitlines()
+    return (root / issued.CHAIN_FILE).read_text().splitlines()
 
 
 def write_lines(root, lines):
-    (root / CHAIN_FILE).write_text("".join(f"{line}\n" for line in lines))
+    (root / issued.CHAIN_FILE).write_text("".join(f"{line}\n" for line in lines))
 
 
 def view_day(number):
@@ -177,18 +159,18 @@ def view_day(number):
 
 
 def issue_days(root, count=3):
-    return [write_issued(root, issue(views=view_day(number))) for number in range(count)]
+    return [issued.write_issued(root, issue(views=view_day(number))) for number in range(count)]
 
 
 def edit_time(folder):
-    facts = (folder / FACTS_FILE).read_text()
-    (folder / FACTS_FILE).write_text(facts.replace("2026-03-30T07:30", "2026-03-29T07:30"))
+    facts = (folder / issued.FACTS_FILE).read_text()
+    (folder / issued.FACTS_FILE).write_text(facts.replace("2026-03-30T07:30", "2026-03-29T07:30"))
 
 
 def remake(folder):
     """Other values with the hashes of other values: a record that is whole in itself."""
     with TemporaryDirectory() as other:
-        made = write_issued(Path(other), issue(level=500.0, views=view_day(1)))
+        made = issued.write_issued(Path(other), issue(level=500.0, views=view_day(1)))
         shutil.copytree(made, folder, dirs_exist_ok=True)
 
 
@@ -201,11 +183,11 @@ def edit_chain(change):
     ("corrupt", "problem"),
     [
         (edit_time, "was altered .* restore it"),
-        (lambda folder: (folder / FACTS_FILE).write_text('{"dat'), "was altered"),
-        (lambda folder: (folder / VALUES_FILE).write_bytes(b"torn"), "was altered"),
+        (lambda folder: (folder / issued.FACTS_FILE).write_text('{"dat'), "was altered"),
+        (lambda folder: (folder / issued.VALUES_FILE).write_bytes(b"torn"), "was altered"),
         (remake, "was altered since it was issued"),
         (shutil.rmtree, "was removed since it was issued"),
-        (lambda folder: (folder / FACTS_FILE).unlink(), "was removed since it was issued"),
+        (lambda folder: (folder / issued.FACTS_FILE).unlink(), "was removed since it was issued"),
         (edit_chain(lambda lines: [lines[0], lines[2]]), "line 2 does not follow"),
         (edit_chain(lambda lines: lines[:1]), "has no line in"),
         (
@@ -213,73 +195,77 @@ def edit_chain(change):
             "line 2 does",
         ),
         (edit_chain(lambda lines: [*lines, '{"fol']), "line 4 does not follow"),
-        (lambda folder: (folder.parents[1] / CHAIN_FILE).unlink(), "has no line in"),
+        (lambda folder: (folder.parents[1] / issued.CHAIN_FILE).unlink(), "has no line in"),
     ],
 )
 def test_any_later_change_is_one_clear_error(tmp_path, corrupt, problem):
     folder = issue_days(tmp_path)[1]
-    assert len(verify_issued(tmp_path).records) == 3
+    assert len(issued.verify_issued(tmp_path).records) == 3
     corrupt(folder)
-    for check in (lambda: verify_issued(tmp_path), lambda: read_issued(folder)):
+    for check in (lambda: issued.verify_issued(tmp_path), lambda: issued.read_issued(folder)):
         with pytest.raises(CheckpointMismatch, match=problem):
             check()
     # Nothing replaces what was removed, and no new chain is begun next to old records.
     for number in (1, 10) if problem == "has no line in" else (1,):
         with pytest.raises(CheckpointMismatch):
-            write_issued(tmp_path, issue(views=view_day(number)))
+            issued.write_issued(tmp_path, issue(views=view_day(number)))
 
 
 def test_the_head_changes_with_issue_and_time(tmp_path):
     roots = [tmp_path / name for name in ("one", "two", "later")]
     for root in roots:
-        write_issued(root, issue(issued_at=NOW + timedelta(hours=root.name == "later")))
-    heads = [read_chain(root).head for root in roots]
+        issued.write_issued(root, issue(issued_at=NOW + timedelta(hours=root.name == "later")))
+    heads = [issued.read_chain(root).head for root in roots]
     assert heads[0] == heads[1] != heads[2]
     issue_days(roots[0])
-    assert read_chain(roots[0]).head != heads[1]
-    assert read_chain(tmp_path / "none").head == ""
+    assert issued.read_chain(roots[0]).head != heads[1]
+    assert issued.read_chain(tmp_path / "none").head == ""
 
 
 def test_the_next_issue_completes_a_killed_one(tmp_path):
     folder = issue_days(tmp_path, 1)[0]
-    (folder / FACTS_FILE).rename(folder / "sealing.json")
-    assert not is_issued(folder)
+    (folder / issued.FACTS_FILE).rename(folder / "sealing.json")
+    assert not issued.is_issued(folder)
     later = issue_days(tmp_path, 2)
-    assert later[0] == folder and len(verify_issued(tmp_path).lines) == 2
+    assert later[0] == folder and len(issued.verify_issued(tmp_path).lines) == 2
 
     # One before the line left no forecast.
     lines = chain_lines(tmp_path)
     write_lines(tmp_path, lines[:1])
-    (later[1] / FACTS_FILE).rename(later[1] / "sealing.json")
+    (later[1] / issued.FACTS_FILE).rename(later[1] / "sealing.json")
     assert issue_days(tmp_path, 2) == later and chain_lines(tmp_path) == lines
 
 
 def test_superseding_keeps_every_issue(tmp_path):
-    folders = [write_issued(tmp_path, issue())]
+    folders = [issued.write_issued(tmp_path, issue())]
     for level in (101.0, 102.0):
-        again = [write_issued(tmp_path, issue(level=level), supersede=True) for _ in range(2)]
+        again = [
+            issued.write_issued(tmp_path, issue(level=level), supersede=True) for _ in range(2)
+        ]
         assert again[0] == again[1]  # the very same forecast is not a new issue
         folders.append(again[0])
     assert [folder.name[-3:] for folder in folders[1:]] == ["-02", "-03"]
-    assert read_issued(folders[2]).facts["supersedes"] == read_issued(folders[1]).hash
-    assert [float(read_issued(f).rows["value"][0]) for f in folders] == [100.0, 101.0, 102.0]
+    assert issued.read_issued(folders[2]).facts["supersedes"] == issued.read_issued(folders[1]).hash
+    assert [float(issued.read_issued(f).rows["value"][0]) for f in folders] == [100.0, 101.0, 102.0]
 
     until = VIEWS[0].information_until
-    assert find_issued(tmp_path, VIEWS[0].origin_utc, until) == folders[2]
-    assert list_issued(tmp_path)[-1] == folders[2]
-    assert list_earlier(folders[2]) == folders[:2] and list_earlier(folders[0]) == []
-    assert [count_issue(folder) for folder in folders] == [1, 2, 3]
+    assert issued.find_issued(tmp_path, VIEWS[0].origin_utc, until) == folders[2]
+    assert issued.list_issued(tmp_path)[-1] == folders[2]
+    assert issued.list_earlier(folders[2]) == folders[:2] and issued.list_earlier(folders[0]) == []
+    assert [issued.count_issue(folder) for folder in folders] == [1, 2, 3]
     with pytest.raises(CheckpointMismatch, match="was removed"):
         shutil.rmtree(folders[2])
-        write_issued(tmp_path, issue(level=103.0), supersede=True)
+        issued.write_issued(tmp_path, issue(level=103.0), supersede=True)
 
 
 def test_impossible_issues_are_refused(tmp_path):
     early = VIEWS[0].information_until - timedelta(seconds=1)
     with pytest.raises(DataError, match="correct the clock"):
-        write_issued(tmp_path, issue(issued_at=early))
-    assert not is_issued(find_issued(tmp_path, VIEWS[0].origin_utc, VIEWS[0].origin_utc))
-    assert write_issued(tmp_path, issue(issued_at=VIEWS[0].information_until))
+        issued.write_issued(tmp_path, issue(issued_at=early))
+    assert not issued.is_issued(
+        issued.find_issued(tmp_path, VIEWS[0].origin_utc, VIEWS[0].origin_utc)
+    )
+    assert issued.write_issued(tmp_path, issue(issued_at=VIEWS[0].information_until))
 
     (other, *_) = small.windows("test", 1, first_day=90).views()
     with pytest.raises(DataError, match="day by day"):
@@ -289,21 +275,21 @@ def test_impossible_issues_are_refused(tmp_path):
 
 
 def test_the_newest_forecast_knew_most(tmp_path):
-    assert list_issued(tmp_path) == []
+    assert issued.list_issued(tmp_path) == []
     afternoon = tuple(replace(view, unknown_steps=14) for view in VIEWS)
-    write_issued(tmp_path, issue(views=afternoon))
-    midnight = write_issued(tmp_path, issue())
-    later = write_issued(tmp_path, issue(views=view_day(1)))
-    assert list_issued(tmp_path)[-1] == later
-    assert list_issued(tmp_path, VIEWS[0].origin_utc)[-1] == midnight
+    issued.write_issued(tmp_path, issue(views=afternoon))
+    midnight = issued.write_issued(tmp_path, issue())
+    later = issued.write_issued(tmp_path, issue(views=view_day(1)))
+    assert issued.list_issued(tmp_path)[-1] == later
+    assert issued.list_issued(tmp_path, VIEWS[0].origin_utc)[-1] == midnight
 
     # A forecast that is being written is none yet.
-    (later / FACTS_FILE).unlink()
-    assert list_issued(tmp_path)[-1] == midnight
+    (later / issued.FACTS_FILE).unlink()
+    assert issued.list_issued(tmp_path)[-1] == midnight
 
 
 def test_wide_values_follow_the_markets_clock():
-    wide = widen(make_issued())
+    wide = issued.widen(make_issued())
     assert wide.height == 2 * 48
     first = wide.row(0, named=True)
     assert (first["entity"], first["start"]) == ("NSW1", "2026-03-31T00:00:00+10:00")
@@ -315,16 +301,16 @@ def test_the_temperature_that_a_view_knew_is_sealed():
     assert issue().facts["series"][0]["temperature"] is None
     degrees_H = np.linspace(12.0, 31.0, 48)
     degrees_H[:3] = np.nan
-    known = {TEMPERATURE: degrees_H}
+    known = {issued.TEMPERATURE: degrees_H}
     warm = tuple(replace(view, step_covariates={**view.step_covariates, **known}) for view in VIEWS)
     assert issue(views=warm).facts["series"][0]["temperature"] == [degrees_H[3], 31.0]
 
 
 def test_a_forecast_of_any_length_knows_it():
-    issued = make_issued()
-    assert issued.is_day and issued.length == timedelta(days=1)
-    one = issued.rows.filter(pl.col("start_utc") == issued.starts[0])
-    single = IssuedForecast(rows=one, facts={**issued.facts, "step_minutes": 60})
+    day = make_issued()
+    assert day.is_day and day.length == timedelta(days=1)
+    one = day.rows.filter(pl.col("start_utc") == day.starts[0])
+    single = issued.IssuedForecast(rows=one, facts={**day.facts, "step_minutes": 60})
     assert (single.step, single.length) == (timedelta(hours=1), timedelta(hours=1))
-    later = issued.rows.with_columns(start_utc=pl.col("start_utc") + timedelta(hours=1))
-    assert not IssuedForecast(rows=later, facts=issued.facts).is_day
+    later = day.rows.with_columns(start_utc=pl.col("start_utc") + timedelta(hours=1))
+    assert not issued.IssuedForecast(rows=later, facts=day.facts).is_day

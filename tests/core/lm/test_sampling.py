@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.dense_sampling import sample_every_token
+from benchmarks.cases import sample_every_token
 from compevo_core.agents.decoders import LOGIC
 from compevo_core.errors import ConfigError
 from compevo_core.lm.grammar import SlotGrammar, restricted_token_logp, sample_under_grammar

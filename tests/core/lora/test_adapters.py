@@ -257,6 +257,9 @@ def test_an_adapter_survives_a_population_unchanged(tmp_path):
         ({"use_dora": True}, "use_dora = True"),
         ({"alpha_pattern": {"q_proj": 64}}, "alpha_pattern = {'q_proj': 64}"),
         ({"rank_pattern": {"q_proj": 8}}, "rank_pattern = {'q_proj': 8}"),
+        ({"init_lora_weights": "olora"}, "init_lora_weights = olora"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights = pissa"),
+        ({"alora_invocation_tokens": [5]}, r"alora_invocation_tokens = \[5\]"),
     ],
 )
 def test_adapters_of_another_shape_are_refused(settings, says, tmp_path):

@@ -394,3 +394,14 @@ def test_ten_adapters_of_the_tutorial_equal_peft_alone(tmp_path, monkeypatch):
         saved = load_file(tmp_path / f"adapters/{number}" / "adapter_model.safetensors")
         assert saved.keys() == weights.keys()
         assert max(float((saved[name] - weights[name]).abs().max()) for name in saved) < 1e-6
+
+
+@pytest.mark.parametrize("rows", [slice(0, 1), slice(1, 3)])
+def test_a_batch_has_a_row_for_each_adapter_in_use(rows):
+    population = build_population()
+    packed = population.pack([[PromptGroup([5, 6, 7])]] * 3)
+    with (
+        population.use_adapters(FORECAST, rows=rows),
+        pytest.raises(ValueError, match=r"3 rows .* adapters in use"),
+    ):
+        population.read_out(packed)

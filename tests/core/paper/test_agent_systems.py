@@ -20,7 +20,6 @@ from compevo_core.paper.agent_systems import (
     build_meta_model,
     build_parameter_report,
     configure_method,
-    count_built,
     fit_method,
     known_architectures,
     list_trainable_parts,
@@ -156,7 +155,7 @@ def test_every_preset_has_its_published_size(stem):
     published = json.loads((presets / f"{stem}.json").read_text(encoding="utf-8"))
     assert sum(weight.numel() for weight in model.parameters()) == int(published["parameters"])
 
-    counted = list_trainable_parts(model, "sa")[0]["parameters"]
+    counted = list_trainable_parts(load_architecture(stem), "sa")[0]["parameters"]
     lora = LoraConfig(r=16, target_modules=list(LORA_TARGETS), task_type="CAUSAL_LM")
     with torch.device("meta"):
         adapted = get_peft_model(model, lora)
@@ -168,7 +167,8 @@ def test_every_preset_has_its_published_size(stem):
 def test_the_counted_system_is_the_trained_one(system):
     config = find_variant(system).configure(tiny())
     architecture = load_backbone(config.backbone, device="cpu").model.config
-    counted = count_built(architecture, system, agents=3, rank=4)
+    parts = list_trainable_parts(architecture, system, agents=3, rank=4)
+    counted = sum(part["parameters"] for part in parts)
     model = build_model(config)
 
     decoder = sum(p.numel() for p in model.decoder.module.parameters())
@@ -176,13 +176,13 @@ def test_the_counted_system_is_the_trained_one(system):
 
 
 def test_an_unknown_empty_or_unlike_system_is_refused(monkeypatch):
-    model = build_meta_model(load_architecture("smollm2-135m"))
+    architecture = load_architecture("smollm2-135m")
     with pytest.raises(ConfigError, match="gpt"):
-        list_trainable_parts(model, "gpt")
-    with pytest.raises(ConfigError, match="at least 1"):
-        list_trainable_parts(model, "compevo", agents=0)
-    monkeypatch.setattr(agent_systems, "count_built", lambda *_, **__: 7)
-    with pytest.raises(ConfigError, match=r"sa .* 7"):
+        list_trainable_parts(architecture, "gpt")
+    with pytest.raises(ConfigError, match="agents"):
+        list_trainable_parts(architecture, "compevo", agents=0)
+    monkeypatch.setattr(agent_systems, "_PARTS", agent_systems._PARTS[:-1])
+    with pytest.raises(ConfigError, match=r"compevo trains selection\.gates_A"):
         build_parameter_report("smollm2-135m")
 
 
@@ -194,7 +194,7 @@ def test_a_model_folder_completes_missing_sizes(tmp_path):
     architecture = load_architecture(str(tmp_path))
 
     assert (architecture.head_dim, architecture.num_key_value_heads) == (8, 4)
-    (adapter,) = list_trainable_parts(build_meta_model(architecture), "sa", rank=2)
+    (adapter,) = list_trainable_parts(architecture, "sa", rank=2)
     assert adapter["parameters"] == 2 * 2 * (4 * 64 + 3 * 96)
 
     with pytest.raises(ConfigError, match="known: gemma-2-9b"):

@@ -22,30 +22,7 @@ from compevo_core.errors import CheckpointMismatch, DataError, SourceTransient
 from compevo_core.lm import backbone
 from compevo_core.lm.backbone import TINY
 from compevo_core.lm.encoder import HashingEncoder
-from compevo_core.paper.lud import (
-    ANSWERS,
-    LUD_SCHEMA,
-    REGIME_EDGES,
-    EndpointJudge,
-    JudgeReplyError,
-    JudgeVerdict,
-    LocalJudge,
-    SlotJudge,
-    build_judge_messages,
-    build_lud_table,
-    cohens_kappa,
-    hash_question,
-    judge_pairs,
-    logic_update_degree,
-    measure_agreement,
-    measure_gains,
-    measure_lud,
-    parse_verdict,
-    space_rounds,
-    summarize_gains,
-    update_magnitude,
-    write_lud_rows,
-)
+from compevo_core.paper import lud
 from compevo_core.paper.report.inputs import KINDS, read_inputs
 from compevo_core.runtime.files import write_text
 from compevo_core.training.run_folder import RunFolder
@@ -56,10 +33,12 @@ from tests.support.round_records import round_record
 
 
 def test_magnitude_by_hand_same_orthogonal_opposite():
-    delta = update_magnitude([[1, 0], [1, 0], [1, 0], [2, 0]], [[3, 0], [0, 1], [-1, 0], [1, 1]])
+    delta = lud.update_magnitude(
+        [[1, 0], [1, 0], [1, 0], [2, 0]], [[3, 0], [0, 1], [-1, 0], [1, 1]]
+    )
     np.testing.assert_allclose(delta, [0.0, 1.0, 2.0, 1 - math.sqrt(0.5)], atol=1e-12)
     with pytest.raises(DataError, match="not finite"):
-        update_magnitude([[0.0, 0.0]], [[1.0, 0.0]])
+        lud.update_magnitude([[0.0, 0.0]], [[1.0, 0.0]])
 
 
 def test_updates_compare_neighbouring_rounds_with_changes():
@@ -68,15 +47,15 @@ def test_updates_compare_neighbouring_rounds_with_changes():
 
     def judge(pairs):
         asked.extend(pairs)
-        return [JudgeVerdict(int(b == "east"), 0) for _, b in pairs]
+        return [lud.JudgeVerdict(int(b == "east"), 0) for _, b in pairs]
 
     rounds = [["north", "north"], ["east", "north"], ["south", "south"]]
-    table = build_lud_table(
+    table = lud.build_lud_table(
         rounds, {text: np.array(vector) for text, vector in vectors.items()}, judge
     )
 
     assert asked == [("north", "east"), ("east", "south"), ("north", "south")]
-    assert dict(table.schema) == LUD_SCHEMA
+    assert dict(table.schema) == lud.LUD_SCHEMA
     first, second = [(1, 0, 1.0, 1.0, False), (1, 1, 0.0, 0.0, True)], [(2, 0, 1.0, 0.0, False)]
     rows = table.select("round", "agent", "delta", "lud", "unchanged_text").rows()
     assert rows == [*first, *second, (2, 1, 2.0, 0.0, False)]
@@ -84,40 +63,40 @@ def test_updates_compare_neighbouring_rounds_with_changes():
 
 def test_ragged_rounds_are_refused():
     vectors = {"a": np.ones(2), "b": np.ones(2)}
-    assert build_lud_table([["a"]], vectors, lambda p: []).height == 0
+    assert lud.build_lud_table([["a"]], vectors, lambda p: []).height == 0
     with pytest.raises(DataError, match="different numbers"):
-        build_lud_table([["a"], ["a", "b"]], vectors, lambda p: [])
+        lud.build_lud_table([["a"], ["a", "b"]], vectors, lambda p: [])
 
 
 def test_kappa_by_hand():
     # Agreement 0.7; chance 0.5 * 0.6 + 0.5 * 0.4 = 0.5; kappa 0.4.
     first = [1] * 5 + [0] * 5
     second = [1, 1, 1, 1, 0, 0, 0, 0, 1, 1]
-    assert cohens_kappa(first, second) == pytest.approx(0.4)
-    assert cohens_kappa([0, 1], [1, 0]) == pytest.approx(-1.0)
+    assert lud.cohens_kappa(first, second) == pytest.approx(0.4)
+    assert lud.cohens_kappa([0, 1], [1, 0]) == pytest.approx(-1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert cohens_kappa([1, 1], [1, 1]) is None
+        assert lud.cohens_kappa([1, 1], [1, 1]) is None
 
 
 def test_agreement_of_two_judges_gates_the_same_magnitudes():
     def tabulate(*verdicts):
         rius = [verdict.rius for verdict in verdicts]
-        lud = logic_update_degree([0.2, 0.9, 0.6, 0.1], rius)
         rows = {"round": range(1, 5), "agent": [0] * 4, "unchanged_text": [False] * 4}
+        rows["lud"] = lud.logic_update_degree([0.2, 0.9, 0.6, 0.1], rius)
         marks = pl.DataFrame([asdict(verdict) for verdict in verdicts])
-        return marks.with_columns(**pl.DataFrame(rows | {"rius": rius, "lud": lud}).to_dict())
+        return marks.with_columns(**pl.DataFrame(rows | {"rius": rius}).to_dict())
 
-    no, both = JudgeVerdict(0, 0), JudgeVerdict(1, 1)
-    first = tabulate(JudgeVerdict(1, 0), no, both, no)
-    second = tabulate(JudgeVerdict(0, 1), no, both, JudgeVerdict(1, 0))
+    no, both = lud.JudgeVerdict(0, 0), lud.JudgeVerdict(1, 1)
+    first = tabulate(lud.JudgeVerdict(1, 0), no, both, no)
+    second = tabulate(lud.JudgeVerdict(0, 1), no, both, lud.JudgeVerdict(1, 0))
     correlation = np.corrcoef([0.2, 0, 0.6, 0], [0.2, 0, 0.6, 0.1])[0, 1]
     kappas = {"gate": 0.5, "strategy_shift": 0.0, "evidence_recombination": 0.5}
     agreement = {f"kappa_{name}": value for name, value in kappas.items()}
-    assert measure_agreement(first, second) == pytest.approx(
+    assert lud.measure_agreement(first, second) == pytest.approx(
         {"n": 4, "pearson_lud": correlation, **agreement}
     )
-    assert measure_agreement(first, first)["kappa_gate"] == 1.0
+    assert lud.measure_agreement(first, first)["kappa_gate"] == 1.0
 
 
 def test_a_gain_is_the_new_logics_reward_less_the_olds():
@@ -130,20 +109,20 @@ def test_a_gain_is_the_new_logics_reward_less_the_olds():
         return np.array([[-0.75, -0.25], [-0.5, -1.0]])
 
     # An unchanged logic gains nothing, even if its two scores differ.
-    gains = measure_gains(rounds, [1, 2], score).rows()
+    gains = lud.measure_gains(rounds, [1, 2], score).rows()
     assert gains == [(1, 0, 0.5), (1, 1, 0.0), (2, 0, 0.5), (2, 1, -0.5)]
     assert asked[0] == (["a", "x"], [("a", "c"), ("x", "x")])
 
 
-def lud_rows(lud):
-    nothing = pl.DataFrame(schema=LUD_SCHEMA)
-    rows = {"round": range(1, len(lud) + 1), "agent": [0] * len(lud), "lud": lud}
+def make_lud_rows(degrees):
+    nothing = pl.DataFrame(schema=lud.LUD_SCHEMA)
+    rows = {"round": range(1, len(degrees) + 1), "agent": [0] * len(degrees), "lud": degrees}
     return pl.concat([nothing, pl.DataFrame(rows)], how="diagonal_relaxed")
 
 
 def test_the_summary_joins_updates_with_gains():
     gains = pl.DataFrame({"round": [4, 3, 1, 2], "agent": [0] * 4, "gain": [0.4, 0.3, 0.1, 9.0]})
-    summary = summarize_gains(lud_rows([0.1, None, 0.3, 0.7]), gains)
+    summary = lud.summarize_gains(make_lud_rows([0.1, None, 0.3, 0.7]), gains)
 
     correlation = np.corrcoef([0.1, 0.3, 0.7], [0.1, 0.3, 0.4])[0, 1]
     assert (summary["n"], summary["n_by_regime"]) == (3, [1, 1, 1])
@@ -165,11 +144,11 @@ def test_equal_logics_rarely_correlate_significantly(is_fresh):
         if not is_fresh:
             rewards = np.stack([earned[:, 0], earned.max(1)], axis=1)[:, None]
         score = partial(lambda left, *_: next(left), iter(rewards))
-        found = measure_gains(rounds, range(1, 25), score)
+        found = lud.measure_gains(rounds, range(1, 25), score)
         is_same = np.diff(texts) == 0
-        lud = np.where(is_same, 0.0, rng.uniform(0.2, 0.6, 24))
-        rows = lud_rows(lud.tolist()).with_columns(unchanged_text=pl.Series(is_same))
-        significant += summarize_gains(rows, found)["pearson_p"] < 0.05
+        degrees = np.where(is_same, 0.0, rng.uniform(0.2, 0.6, 24))
+        rows = make_lud_rows(degrees.tolist()).with_columns(unchanged_text=pl.Series(is_same))
+        significant += lud.summarize_gains(rows, found)["pearson_p"] < 0.05
         gains += found["gain"].to_list()
 
     # One run in twenty by chance; with the unchanged logics it would be most of them.
@@ -179,25 +158,25 @@ def test_equal_logics_rarely_correlate_significantly(is_fresh):
 
 
 @settings(deadline=None)
-@given(arrays(float, 30, elements=st.one_of(st.floats(0, 2), st.sampled_from(REGIME_EDGES))))
-def test_every_update_falls_into_exactly_one_regime(lud):
+@given(arrays(float, 30, elements=st.one_of(st.floats(0, 2), st.sampled_from(lud.REGIME_EDGES))))
+def test_every_update_falls_into_exactly_one_regime(degrees):
     gains = pl.DataFrame({"round": range(1, 31), "agent": [0] * 30, "gain": [0.5] * 30})
-    summary = summarize_gains(lud_rows(lud.tolist()), gains)
+    summary = lud.summarize_gains(make_lud_rows(degrees.tolist()), gains)
     assert sum(summary["n_by_regime"]) == 30
     means = zip(summary["n_by_regime"], summary["mean_lud_by_regime"], strict=True)
-    assert sum(n * mean for n, mean in means if n) == pytest.approx(lud.sum())
+    assert sum(n * mean for n, mean in means if n) == pytest.approx(degrees.sum())
 
 
 ENCODER = HashingEncoder()
 
 
 def measure_delta(before, after):
-    return float(update_magnitude(ENCODER.encode([before]), ENCODER.encode([after]))[0])
+    return float(lud.update_magnitude(ENCODER.encode([before]), ENCODER.encode([after]))[0])
 
 
 def test_updates_are_measured_from_end_to_end(tmp_path):
     judges = [ScriptedJudge(fails="outages")]
-    summary = measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)
+    summary = lud.measure_lud(finished_run(tmp_path / "run"), judges, ENCODER)
     first, second = summary["agents"]
     assert first["first_to_last"] == 0.0  # it came back to its seed logic
     steps = [measure_delta(LOGICS[t - 1][0], LOGICS[t][0]) if t != 2 else 0.0 for t in range(1, 5)]
@@ -218,7 +197,7 @@ def test_gains_are_of_the_judged_updates(tmp_path):
         return np.array([[0.0, 1.0], [0.0, -2.0]])
 
     run = finished_run(tmp_path / "run")
-    summary = measure_lud(run, [ScriptedJudge()], ENCODER, pairs=2, score=score)
+    summary = lud.measure_lud(run, [ScriptedJudge()], ENCODER, pairs=2, score=score)
     assert asked == [LOGICS[t - 1] for t in summary["judged_rounds"]] == [LOGICS[0], LOGICS[3]]
     # The second agent keeps its logic in both.
     assert 1.0 in summary["judges"][0]["gains"]["mean_gain_by_regime"]
@@ -236,7 +215,7 @@ def test_rounds_that_rewrote_nothing_are_not_judged(tmp_path):
         run.append_round(round_record(number, logics=texts, evolved=evolved))
 
     judge = ScriptedJudge()
-    summary = measure_lud(run.path, [judge], ENCODER)
+    summary = lud.measure_lud(run.path, [judge], ENCODER)
     rows = pl.read_csv(run.path / "lud.csv")
 
     assert (summary["rounds"], summary["updates_an_agent"]) == (6, 2)
@@ -254,16 +233,16 @@ def test_rounds_that_rewrote_nothing_are_not_judged(tmp_path):
     [(59, 8, [1, 9, 18, 26, 34, 42, 51, 59]), (3, 8, [1, 2, 3]), (5, 1, [5]), (0, 8, [])],
 )
 def test_judged_rounds_are_few_and_evenly_spaced(updates, count, rounds):
-    assert space_rounds(updates, count) == rounds
+    assert lud.space_rounds(updates, count) == rounds
 
 
 def test_missing_runs_and_altered_models_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"no rounds\.jsonl"):
-        measure_lud(tmp_path, [ScriptedJudge()], ENCODER)
+        lud.measure_lud(tmp_path, [ScriptedJudge()], ENCODER)
     run = finished_run(tmp_path / "run")
     (run / "model" / "config.json").write_text((run / "model" / "config.json").read_text() + " ")
     with pytest.raises(CheckpointMismatch, match="altered"):
-        measure_lud(run, [ScriptedJudge()], ENCODER)
+        lud.measure_lud(run, [ScriptedJudge()], ENCODER)
 
 
 def test_the_command_loads_the_runs_backbone_lazily(tmp_path, monkeypatch):
@@ -278,7 +257,7 @@ SUMMARY = LUD | {"config_hash": "c1", "judges": LUD["judges"][1:]}
 
 
 def test_a_run_has_rows_per_judge_and_regime(tmp_path):
-    rows = pl.read_csv(write_lud_rows(tmp_path, SUMMARY, "electricity"))
+    rows = pl.read_csv(lud.write_lud_rows(tmp_path, SUMMARY, "electricity"))
     pair, *regimes = rows["subject"]
     assert pair == "local:packaged:smollm2-135m/float32 / endpoint:m-1"
     assert regimes == ["low", "medium", "high", "changed"]
@@ -288,10 +267,10 @@ def test_a_run_has_rows_per_judge_and_regime(tmp_path):
 
 def test_a_repeated_measurement_replaces_its_rows(tmp_path):
     for artifact in ("a0", "a2", "a0"):
-        write_lud_rows(tmp_path, SUMMARY | {"artifact_hash": artifact}, "electricity")
-    lud = read_inputs(tmp_path, [], mode="archive", generated_at=NOW).lud
-    assert [row["artifact_hash"] for row in lud] == ["a2"] * 5 + ["a0"] * 5
-    assert set(KINDS["lud"]) <= set(lud[0])
+        lud.write_lud_rows(tmp_path, SUMMARY | {"artifact_hash": artifact}, "electricity")
+    rows = read_inputs(tmp_path, [], mode="archive", generated_at=NOW).lud
+    assert [row["artifact_hash"] for row in rows] == ["a2"] * 5 + ["a0"] * 5
+    assert set(KINDS["lud"]) <= set(rows[0])
 
 
 TEMPLATE = (
@@ -303,11 +282,11 @@ TEMPLATE = (
 
 @pytest.fixture(scope="module")
 def judge():
-    return LocalJudge(BackboneConfig(name_or_path=TINY))
+    return lud.LocalJudge(BackboneConfig(name_or_path=TINY))
 
 
 def test_the_prompt_holds_exactly_the_papers_rubric():
-    system, user = build_judge_messages("Watch the weather.", "Watch {logic_prev} and policy.")
+    system, user = lud.build_judge_messages("Watch the weather.", "Watch {logic_prev} and policy.")
     text = user["content"]
     example = json.loads(text[text.rindex("{") :])
 
@@ -319,10 +298,10 @@ def test_the_prompt_holds_exactly_the_papers_rubric():
     assert "compevo" not in (system["content"] + text).lower()
 
 
-@pytest.mark.parametrize("verdict", ANSWERS)
+@pytest.mark.parametrize("verdict", lud.ANSWERS)
 def test_an_answer_survives_its_own_json(verdict):
-    assert parse_verdict(verdict.to_json()) == verdict
-    assert parse_verdict(f"```json\n{verdict.to_json()}\n```") == verdict
+    assert lud.parse_verdict(verdict.to_json()) == verdict
+    assert lud.parse_verdict(f"```json\n{verdict.to_json()}\n```") == verdict
 
 
 @pytest.mark.parametrize(
@@ -341,15 +320,15 @@ def test_an_answer_survives_its_own_json(verdict):
     ],
 )
 def test_any_other_answer_is_a_typed_failure(reply):
-    with pytest.raises(JudgeReplyError):
-        parse_verdict(reply)
+    with pytest.raises(lud.JudgeReplyError):
+        lud.parse_verdict(reply)
 
 
 def score_directly(judge, prompt):
     scores = []
     tokenizer, model = judge.backbone.tokenizer, judge.backbone.model
     prefix = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    for verdict in ANSWERS:
+    for verdict in lud.ANSWERS:
         answer = tokenizer(verdict.to_json(), add_special_tokens=False)["input_ids"]
         with torch.no_grad():
             logp_TV = model(torch.tensor([prefix + answer])).logits[0].log_softmax(-1)
@@ -363,21 +342,23 @@ def test_local_scores_equal_one_full_forward_per_answer(judge, monkeypatch, is_r
     # Answers of other lengths are scored without their padding.
     if is_ragged:
         write = lambda mark: json.dumps(asdict(mark), indent=1 + mark.rius)  # noqa: E731
-        monkeypatch.setattr(JudgeVerdict, "to_json", write)
+        monkeypatch.setattr(lud.JudgeVerdict, "to_json", write)
     scores = judge.log_likelihoods("Watch rain.", "Watch tariffs.")
-    turns = build_judge_messages("Watch rain.", "Watch tariffs.")
+    turns = lud.build_judge_messages("Watch rain.", "Watch tariffs.")
     expected = score_directly(judge, "".join(f"{turn['content']}\n\n" for turn in turns))
 
-    assert list(scores) == list(ANSWERS)
+    assert list(scores) == list(lud.ANSWERS)
     assert list(scores.values()) == pytest.approx(expected, abs=1e-3)
-    assert judge.judge("Watch rain.", "Watch tariffs.") == ANSWERS[expected.index(max(expected))]
+    assert (
+        judge.judge("Watch rain.", "Watch tariffs.") == lud.ANSWERS[expected.index(max(expected))]
+    )
 
 
 @pytest.mark.parametrize("forbid_system", [False, True])
 def test_chat_templates_work_without_system_turns(judge, monkeypatch, forbid_system):
     template = TEMPLATE.replace("forbid_system", str(forbid_system).lower())
     monkeypatch.setattr(judge.backbone.tokenizer, "chat_template", template)
-    system, user = (message["content"] for message in build_judge_messages("a", "b"))
+    system, user = (message["content"] for message in lud.build_judge_messages("a", "b"))
     with_turn = f"<system>{system}\n<user>{user}\n"
     turns = f"<user>{system}\n\n{user}\n" if forbid_system else with_turn
 
@@ -399,22 +380,22 @@ def make_endpoint_judge(content):
         sent.append(dict(body))
         return {"choices": [{"message": {"content": content}}]}
 
-    return sent, EndpointJudge(model="m-1", transport=transport)
+    return sent, lud.EndpointJudge(model="m-1", transport=transport)
 
 
 def test_an_endpoint_gets_the_same_prompt_cold():
     sent, judge = make_endpoint_judge('{"strategy_shift": 1, "evidence_recombination": 0}')
-    assert judge.judge("old", "new") == JudgeVerdict(1, 0)
+    assert judge.judge("old", "new") == lud.JudgeVerdict(1, 0)
     (body,) = sent
     assert (body.pop("model"), body.pop("temperature")) == ("m-1", 0)
-    assert body.pop("messages") == build_judge_messages("old", "new")
+    assert body.pop("messages") == lud.build_judge_messages("old", "new")
     assert body == {"response_format": {"type": "json_object"}}
     assert judge.name == "endpoint:m-1"
 
 
 @pytest.mark.parametrize("content", [None, "I cannot.", ["text"]])
 def test_an_endpoints_refusal_is_a_typed_failure(content):
-    with pytest.raises(JudgeReplyError):
+    with pytest.raises(lud.JudgeReplyError):
         make_endpoint_judge(content)[1].judge("a", "b")
 
 
@@ -422,7 +403,11 @@ LOGIC = (
     "Watch news about fuel prices and rooftop solar in Victoria, above all at night, as a sign of "
     "lower values."
 )
-REWORDED, SHIFTED, RECOMBINED = JudgeVerdict(0, 0), JudgeVerdict(1, 0), JudgeVerdict(1, 1)
+REWORDED, SHIFTED, RECOMBINED = (
+    lud.JudgeVerdict(0, 0),
+    lud.JudgeVerdict(1, 0),
+    lud.JudgeVerdict(1, 1),
+)
 
 
 def test_only_grammar_slots_are_read_back():
@@ -434,8 +419,8 @@ def test_only_grammar_slots_are_read_back():
         assert slots == (verb, topics, region, time, sign, ())
 
     assert all(read_slots(logic) is None for logic in SEED_LOGICS)
-    with pytest.raises(JudgeReplyError, match="free text"):
-        SlotJudge().judge(SLOT_SEED_LOGICS[0], SEED_LOGICS[0])
+    with pytest.raises(lud.JudgeReplyError, match="free text"):
+        lud.SlotJudge().judge(SLOT_SEED_LOGICS[0], SEED_LOGICS[0])
 
 
 @pytest.mark.parametrize(
@@ -453,7 +438,7 @@ def test_only_grammar_slots_are_read_back():
 def test_a_change_of_each_slot_has_its_verdict(old, new, verdict):
     changed = LOGIC.replace(old, new)
     assert changed != LOGIC
-    assert SlotJudge().judge(LOGIC, changed) == verdict
+    assert lud.SlotJudge().judge(LOGIC, changed) == verdict
 
 
 PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb")]
@@ -461,9 +446,9 @@ PAIRS = [("a", "bb"), ("a", "ccc"), ("a", "bb")]
 
 def test_a_pair_is_judged_once_a_call(tmp_path):
     judge, path = ScriptedJudge(zero="ccc"), tmp_path / "deep" / "verdicts.json"
-    first = judge_pairs(judge, PAIRS, path)
+    first = lud.judge_pairs(judge, PAIRS, path)
     assert (first, judge.asked) == ([SHIFTED, REWORDED, SHIFTED], PAIRS[:2])
-    again = judge_pairs(judge, PAIRS, path)
+    again = lud.judge_pairs(judge, PAIRS, path)
     assert (again, judge.asked) == (first, PAIRS[:2])
 
     # A verdict names its judge: several share the file.
@@ -473,9 +458,9 @@ def test_a_pair_is_judged_once_a_call(tmp_path):
 
 
 def test_judge_text_and_prompt_make_the_key(monkeypatch):
-    keys = {hash_question(*question) for question in ("jab", "kab", "jba", "jac")}
+    keys = {lud.hash_question(*question) for question in ("jab", "kab", "jba", "jac")}
     monkeypatch.setattr("compevo_core.paper.lud.SYSTEM_PROMPT", "Be kind.")
-    keys.add(hash_question("j", "a", "b"))
+    keys.add(lud.hash_question("j", "a", "b"))
     assert len(keys) == 5
 
 
@@ -483,7 +468,7 @@ def test_what_was_judged_before_a_failure_is_kept(tmp_path):
     path = tmp_path / "v.json"
     judge = ScriptedJudge(fails="ccc", error=SourceTransient("status 503"))
     with pytest.raises(SourceTransient):
-        judge_pairs(judge, PAIRS, path)
+        lud.judge_pairs(judge, PAIRS, path)
     assert len(json.loads(path.read_text())) == 1
 
 
@@ -491,8 +476,8 @@ def test_an_invalid_reply_is_asked_for_again(tmp_path):
     path = tmp_path / "v.json"
     torn, whole = ScriptedJudge(fails="ccc"), ScriptedJudge()
 
-    assert judge_pairs(torn, PAIRS, path) == [SHIFTED, None, SHIFTED]
-    assert judge_pairs(whole, PAIRS, path) == [SHIFTED] * 3
+    assert lud.judge_pairs(torn, PAIRS, path) == [SHIFTED, None, SHIFTED]
+    assert lud.judge_pairs(whole, PAIRS, path) == [SHIFTED] * 3
     assert whole.asked == [("a", "ccc")]
 
 
@@ -507,7 +492,7 @@ def test_an_invalid_reply_is_asked_for_again(tmp_path):
 )
 def test_a_damaged_file_of_verdicts_is_refused(tmp_path, change, message):
     path = tmp_path / "v.json"
-    judge_pairs(ScriptedJudge(), PAIRS, path)
+    lud.judge_pairs(ScriptedJudge(), PAIRS, path)
     path.write_text(change(path.read_text()))
     with pytest.raises(DataError, match=rf"v\.json: .*{message}"):
-        judge_pairs(ScriptedJudge(), PAIRS, path)
+        lud.judge_pairs(ScriptedJudge(), PAIRS, path)

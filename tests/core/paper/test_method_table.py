@@ -18,19 +18,9 @@ from compevo_core.lm import backbone, encoder, model_sources
 from compevo_core.lm.backbone import TINY
 from compevo_core.lm.encoder import HashingEncoder
 from compevo_core.lora.population import Population
-from compevo_core.paper import fine_tuned, text_networks
+from compevo_core.paper import fine_tuned, method_table, text_networks
 from compevo_core.paper.declared import BUDGETS, STANDARD, find_budget
 from compevo_core.paper.fine_tuned import News2Forecast
-from compevo_core.paper.method_table import (
-    LANGUAGE_MODEL_SEEDS,
-    METHODS,
-    FitInputs,
-    Method,
-    find_method,
-    prepare_inputs,
-    score_seed,
-    select_methods,
-)
 from compevo_core.paper.networks import NETWORKS
 from tests.support.answers import answer_in_numbers
 from tests.support.population import news_pool, tiny, windows
@@ -44,17 +34,17 @@ TEST = windows("test", 4, first_day=40)
 
 
 def test_methods_are_selected_once_by_any_name():
-    assert {*BASELINES, *NETWORKS} <= set(METHODS)
+    assert {*BASELINES, *NETWORKS} <= set(method_table.METHODS)
 
-    assert select_methods(["all"]) == list(METHODS.values())
-    numeric = select_methods(["dlinear", "numeric", "dlinear"])
+    assert method_table.select_methods(["all"]) == list(method_table.METHODS.values())
+    numeric = method_table.select_methods(["dlinear", "numeric", "dlinear"])
     assert [method.name for method in numeric].count("dlinear") == 1
     assert {method.family for method in numeric} == {"numeric"}
     for names in ([], ["lstm"], ["dlinear", "lstm"]):
         with pytest.raises(ConfigError, match=r"known: last-value, .*dlinear"):
-            select_methods(names)
+            method_table.select_methods(names)
     with pytest.raises(ConfigError, match="'lstm'"):
-        find_method("lstm")
+        method_table.find_method("lstm")
 
 
 def test_a_budget_limits_the_seeds():
@@ -83,13 +73,17 @@ class Talking:
 
 
 def make_method(**changes):
-    method = Method(name="talking", family="agents", fit=lambda inputs: Talking(), seeds=3)
+    method = method_table.Method(
+        name="talking", family="agents", fit=lambda inputs: Talking(), seeds=3
+    )
     return replace(method, **changes)
 
 
 def run(method, budget=TUNED, seed=2):
-    inputs = replace(prepare_inputs(method, TRAIN, VAL, budget), seed=seed)
-    return score_seed(method, inputs, [Scope(subset="test", windows=TEST)], commit="abc")
+    inputs = replace(method_table.prepare_inputs(method, TRAIN, VAL, budget), seed=seed)
+    return method_table.score_seed(
+        method, inputs, [Scope(subset="test", windows=TEST)], commit="abc"
+    )
 
 
 def test_rows_describe_budget_seed_and_method():
@@ -139,13 +133,13 @@ def test_slow_methods_forecast_only_recent_validation(known_windows):
             return super().predict(views)
 
     method = make_method(fit=lambda inputs: Listening(), known_windows=known_windows)
-    inputs = prepare_inputs(method, TRAIN, VAL, TUNED)
-    score_seed(method, inputs, [Scope(subset="test", windows=TEST)], commit="abc")
+    inputs = method_table.prepare_inputs(method, TRAIN, VAL, TUNED)
+    method_table.score_seed(method, inputs, [Scope(subset="test", windows=TEST)], commit="abc")
     expected = [*VAL.views()[-(known_windows or len(VAL)) :], *TEST.views()]
     assert asked == [view.window_id for view in expected]
 
 
-INPUTS = FitInputs(
+INPUTS = method_table.FitInputs(
     train=windows("train", 3),
     val=windows("val", 4, first_day=10),
     seed=0,
@@ -166,7 +160,7 @@ def use_tiny_models(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news", "ltp-llm"])
 def test_a_network_stays_within_its_budget(name):
-    method = METHODS[name]
+    method = method_table.METHODS[name]
     fitted = method.fit(INPUTS)
 
     assert (method.family, method.seeds, fitted.name) == ("news-aware", 3, name)
@@ -180,11 +174,11 @@ def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch, spy):
     config = tiny().with_overrides({**changes, "forecast.prior": "none", "evolution.form": "slots"})
     monkeypatch.setattr(fine_tuned, "configure_method", lambda *_: config)
     # The settings behind the rows' hash can be written next to them.
-    assert METHODS["news2forecast"].configure(INPUTS) is config
+    assert method_table.METHODS["news2forecast"].configure(INPUTS) is config
     monkeypatch.setattr(Population, "sample", answer_in_numbers(Population.sample))
     taught = spy(News2Forecast, "measure_loss")
 
-    fitted = METHODS["news2forecast"].fit(INPUTS)
+    fitted = method_table.METHODS["news2forecast"].fit(INPUTS)
     judged_by = [len(tried.views) for tried in fitted.tried_logics]
 
     assert fitted.name == "news2forecast"
@@ -194,9 +188,9 @@ def test_news2forecast_makes_the_updates_of_the_budget(monkeypatch, spy):
 
 @pytest.mark.parametrize("name", ["gpt4mts", "gpt4mts-no-news", "news2forecast"])
 def test_a_news_method_is_refused_without_news(name):
-    assert METHODS[name].reads_news
+    assert method_table.METHODS[name].reads_news
     with pytest.raises(ConfigError, match=f"{name} reads news"):
-        METHODS[name].fit(replace(INPUTS, news=None))
+        method_table.METHODS[name].fit(replace(INPUTS, news=None))
 
 
 # Methods with a language model have these tests on tiny backbones, in their own modules.
@@ -204,8 +198,8 @@ EVERY_METHOD = pytest.mark.parametrize(
     "name",
     [
         method.name
-        for method in METHODS.values()
-        if method.seeds != LANGUAGE_MODEL_SEEDS
+        for method in method_table.METHODS.values()
+        if method.seeds != method_table.LANGUAGE_MODEL_SEEDS
         and not method.reads_news
         and all(method.is_applicable(part) for part in (TRAIN, VAL, TEST))
     ],
@@ -213,18 +207,18 @@ EVERY_METHOD = pytest.mark.parametrize(
 
 
 def inputs(**changes):
-    return replace(FitInputs(train=TRAIN, val=VAL, seed=3, budget=SECONDS), **changes)
+    return replace(method_table.FitInputs(train=TRAIN, val=VAL, seed=3, budget=SECONDS), **changes)
 
 
 @cache
 def fitted(name):
     """Return a method fitted on the train windows; one fit serves several tests."""
-    return METHODS[name].fit(inputs())
+    return method_table.METHODS[name].fit(inputs())
 
 
 @EVERY_METHOD
 def test_every_window_is_forecast_once_in_order(name):
-    method, again = fitted(name), METHODS[name].fit(inputs())
+    method, again = fitted(name), method_table.METHODS[name].fit(inputs())
     parts = [WindowSet(TEST[i : i + 3], dataset=TEST.dataset) for i in range(0, len(TEST), 3)]
 
     together = method.predict(TEST.views())
@@ -242,9 +236,9 @@ def test_every_window_is_forecast_once_in_order(name):
 @pytest.mark.parametrize("split", ["test", "inference"])
 def test_no_method_is_fitted_on_a_later_split(name, split):
     with pytest.raises(LeakageError, match=split):
-        METHODS[name].fit(inputs(train=windows(split, 12)))
+        method_table.METHODS[name].fit(inputs(train=windows(split, 12)))
 
     # Methods without a choice to make do not look at validation.
-    if METHODS[name].has_budget:
+    if method_table.METHODS[name].has_budget:
         with pytest.raises(LeakageError, match=split):
-            METHODS[name].fit(inputs(val=windows(split, 6, first_day=30)))
+            method_table.METHODS[name].fit(inputs(val=windows(split, 6, first_day=30)))

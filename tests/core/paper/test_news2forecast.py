@@ -102,8 +102,8 @@ def test_the_answer_holds_the_true_values(untrained):
 def test_the_adapter_has_the_published_size():
     # PEFT prints 19,988,480 for rank 8 on all seven linear layers of Llama 2 7B.
     assert SETTINGS["news2forecast"]["population.rank"] == 8
-    model = agent_systems.build_meta_model(agent_systems.load_architecture("llama-2-7b"))
-    (adapter,) = agent_systems.list_trainable_parts(model, "sa", rank=8)
+    architecture = agent_systems.load_architecture("llama-2-7b")
+    (adapter,) = agent_systems.list_trainable_parts(architecture, "sa", rank=8)
     assert adapter["parameters"] == 19_988_480
 
 

@@ -16,24 +16,13 @@ from compevo_core.errors import ConfigError, DataError, LeakageError
 from compevo_core.evaluation.leakage import raise_if_later_news
 from compevo_core.evaluation.scopes import Scope
 from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper import news_audit
 from compevo_core.paper.changes import (
     LEAST_DISTANCE,
     NEWS_CHANGES,
     Relevance,
     change_news,
     swap_news,
-)
-from compevo_core.paper.news_audit import (
-    ANY,
-    AUDIT_SCHEMA,
-    READINGS,
-    SIGNALS,
-    NewsSignals,
-    audit_probe,
-    audit_scope,
-    list_read_groups,
-    select_own,
-    write_audit,
 )
 from compevo_core.paper.report.evidence_tables import judge_news, list_evidence
 from compevo_core.paper.report.inputs import KINDS
@@ -64,11 +53,13 @@ def audit():
         forecast_NH = scope.windows.truth() + np.where(helped, 4.0, 10.0)[:, None]
         return SimpleNamespace(aggregate=forecast_NH, chosen_news=[read])
 
-    return audit_scope(
+    return news_audit.audit_scope(
         Scope(subset="test", windows=WindowSet(owned, dataset=windows.dataset)),
         predict,
         relevance(),
-        SimpleNamespace(measure=measure, find_topics=lambda ids: {SIGNALS[0]} if ids else set()),
+        SimpleNamespace(
+            measure=measure, find_topics=lambda ids: {news_audit.SIGNALS[0]} if ids else set()
+        ),
         {"source": "probe", "encoder": "hashing"},
     )
 
@@ -76,7 +67,7 @@ def audit():
 def test_effects_are_mean_differences_by_group():
     rows = audit()
     overall = {row["news"]: row for row in rows.to_dicts() if row["group_kind"] == "all"}
-    assert set(overall) == set(READINGS)
+    assert set(overall) == set(news_audit.READINGS)
     assert overall["own"]["mae"] == pytest.approx(7.0)
     assert overall["none"]["difference"] == pytest.approx(-3.0)
     assert overall["none"]["interval_high"] < 0
@@ -84,10 +75,10 @@ def test_effects_are_mean_differences_by_group():
     assert overall["none"]["n_with_news"] == 0
 
     groups = set(rows.select("group_kind", "group").iter_rows())
-    assert {("series", "NSW1"), ("series", "SA1"), ("declared", SIGNALS[0])} <= groups
+    assert {("series", "NSW1"), ("series", "SA1"), ("declared", news_audit.SIGNALS[0])} <= groups
     # No window has it, and an effect on none is not an effect.
-    assert ("declared", SIGNALS[1]) not in groups
-    declared = rows.filter(group=ANY, news="none")
+    assert ("declared", news_audit.SIGNALS[1]) not in groups
+    declared = rows.filter(group=news_audit.ANY, news="none")
     assert declared["difference"].to_list() == [pytest.approx(-6.0)]
 
 
@@ -99,7 +90,9 @@ def test_moves_are_measured_against_the_forecast():
     none = SimpleNamespace(aggregate=without_NH)
     names = {"a": "power outages", "b": "fuel prices"}
 
-    found = list_read_groups({"own": own, "none": none}, lambda ids: {names[name] for name in ids})
+    found = news_audit.list_read_groups(
+        {"own": own, "none": none}, lambda ids: {names[name] for name in ids}
+    )
 
     groups = {(kind, group): members.tolist() for kind, group, members in found}
     assert groups["moved", "most"] == [True, False, False, False]
@@ -137,8 +130,8 @@ def test_other_sources_rows_stay(tmp_path):
     rows = audit()
     other = rows.with_columns(pl.lit("run").alias("source"))
     for one in (rows, other, rows):
-        path = write_audit(tmp_path, one)
-    stored = pl.read_csv(path, schema=AUDIT_SCHEMA)
+        path = news_audit.write_audit(tmp_path, one)
+    stored = pl.read_csv(path, schema=news_audit.AUDIT_SCHEMA)
     assert stored["source"].value_counts().sort("source")["count"].to_list() == [rows.height] * 2
     assert set(KINDS["audit"]) <= set(stored.columns)
     assert len(list_evidence("audit", stored.to_dicts())) == 2
@@ -151,7 +144,7 @@ def regional_world(effect=3.0):
 
 def test_an_article_must_be_fresh_and_regional():
     world = regional_world()
-    signals = NewsSignals(world.news, world.split("train").views())
+    signals = news_audit.NewsSignals(world.news, world.split("train").views())
     views = [view for view in world.split("test").views() if view.entity == "SA1"]
     view = views[int(signals.measure(views).sum(1).argmax())]
     titles = {name: world.news.get_title(name) for name in view.candidate_ids}
@@ -169,7 +162,7 @@ def test_an_article_must_be_fresh_and_regional():
 
 def test_unusually_much_news_is_a_signal():
     world = regional_world(0.0)
-    signals = NewsSignals(world.news, world.split("train").views())
+    signals = news_audit.NewsSignals(world.news, world.split("train").views())
     view = next(v for v in world.split("test").views() if v.entity == "SA1")
     own = [n for n in view.candidate_ids if "South Australia" in world.news.get_title(n)]
 
@@ -182,7 +175,7 @@ def test_only_articles_of_the_own_region_are_kept():
     world = regional_world()
     windows = world.split("test").entity("SA1")
 
-    selected = select_own(windows, world.news)
+    selected = news_audit.select_own(windows, world.news)
 
     for before, after in zip(windows, selected, strict=True):
         own = [n for n in before.view.candidate_ids if "South Australia" in world.news.get_title(n)]
@@ -193,7 +186,7 @@ def test_only_articles_of_the_own_region_are_kept():
 def test_a_probe_of_few_windows_is_refused():
     windows = make_set([*make_windows("train", 40), *make_windows("val", 5, first_day=40)])
     with pytest.raises(DataError, match="too few"):
-        audit_probe(windows, news_pool(), commit="c")
+        news_audit.audit_probe(windows, news_pool(), commit="c")
 
 
 def with_own_news(*parts):

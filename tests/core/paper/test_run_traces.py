@@ -7,19 +7,8 @@ import pytest
 from compevo_core.errors import DataError
 from compevo_core.evaluation.result_rows import read_typed
 from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper import run_traces
 from compevo_core.paper.lud import update_magnitude
-from compevo_core.paper.run_traces import (
-    LOGIC_SCHEMA,
-    MIN_ROUNDS,
-    TRACE_SCHEMA,
-    find_components,
-    list_final_logics,
-    measure_plateau,
-    place_logics,
-    theil_sen_slope,
-    trace_rounds,
-    write_traces,
-)
 from tests.support.lud import finished_run
 from tests.support.round_records import round_record
 
@@ -34,7 +23,7 @@ RECORDS = [
 
 
 def rows_of(**chosen):
-    rows = trace_rounds(RECORDS, IDENTITY, HashingEncoder()).to_dicts()
+    rows = run_traces.trace_rounds(RECORDS, IDENTITY, HashingEncoder()).to_dicts()
     return [row for row in rows if all(row[name] == value for name, value in chosen.items())]
 
 
@@ -44,7 +33,7 @@ def test_a_round_has_population_and_agent_rows():
 
     places = [(number, agent) for number in range(3) for agent in (None, 0, 1)]
     assert [(row["round"], row["agent"]) for row in rows] == places
-    assert list(rows[0]) == list(TRACE_SCHEMA)
+    assert list(rows[0]) == list(run_traces.TRACE_SCHEMA)
     said = {(row["method"], row["budget"], row["seed"]) for row in rows}
     assert said == {("mae-gpt", "quick", 3)}
 
@@ -67,7 +56,7 @@ def test_a_shift_belongs_to_the_playing_round():
 
 def final(texts, **changes):
     record = round_record(0, agents=len(texts), logics=texts)
-    return list_final_logics([record], IDENTITY | changes)
+    return run_traces.list_final_logics([record], IDENTITY | changes)
 
 
 def test_a_row_holds_final_logic_and_reward():
@@ -76,10 +65,10 @@ def test_a_row_holds_final_logic_and_reward():
         round_record(number, agents=1, logics=[f"logic {number}"], rewards=[reward])
         for number, reward in enumerate(rewards)
     ]
-    (row,) = list_final_logics(records, IDENTITY).to_dicts()
-    expected = measure_plateau(rewards, IDENTITY["seed"])
+    (row,) = run_traces.list_final_logics(records, IDENTITY).to_dicts()
+    expected = run_traces.measure_plateau(rewards, IDENTITY["seed"])
 
-    assert row["logic"] == "logic 39" and list(row) == list(LOGIC_SCHEMA)
+    assert row["logic"] == "logic 39" and list(row) == list(run_traces.LOGIC_SCHEMA)
     stored = [row[name] for name in ("reward_change", "reward_slope", "slope_low", "slope_high")]
     measured = [expected.change, expected.slope, expected.low, expected.high]
     assert stored == pytest.approx(measured, rel=1e-5)
@@ -90,17 +79,19 @@ def test_a_row_holds_final_logic_and_reward():
 def test_components_have_most_variance_and_fixed_signs():
     # By hand: along the first axis, then the third; the second is constant.
     vectors = np.array([[3.0, 1, 0], [-3, 1, 0], [0, 1, 1], [0, 1, -1]])
-    place, shown = find_components(vectors)
+    place, shown = run_traces.find_components(vectors)
     assert np.allclose(place, [[3, 0, 0], [-3, 0, 0], [0, 1, 0], [0, -1, 0]])
     assert shown == pytest.approx(1.0)
     # Another order of the texts turns no axis over.
-    turned, _ = find_components(vectors[::-1])
+    turned, _ = run_traces.find_components(vectors[::-1])
     assert np.allclose(turned[::-1], place)
 
 
 def test_distances_stay_within_a_run():
     run = final(["watch storms", "watch storms", "read policy"])
-    placed = place_logics(pl.concat([run, final(["watch storms"], method="sa")]), HashingEncoder())
+    placed = run_traces.place_logics(
+        pl.concat([run, final(["watch storms"], method="sa")]), HashingEncoder()
+    )
 
     # Texts without a word in common have the distance 1.
     assert placed["distance_to_others"].to_list() == [0.5, 0.5, 1.0, None]
@@ -116,24 +107,24 @@ def test_a_repeated_run_replaces_its_rows(tmp_path):
     long, short = make_run(tmp_path / "long", 5), make_run(tmp_path / "short", 2)
     results, encoder = tmp_path / "results", HashingEncoder()
     for change in ({}, {"seed": 4}, {"budget": ""}, {"method": "compevo"}):
-        write_traces(results, long, IDENTITY | change, encoder)
-    write_traces(results, short, IDENTITY, encoder)
+        run_traces.write_traces(results, long, IDENTITY | change, encoder)
+    run_traces.write_traces(results, short, IDENTITY, encoder)
 
-    traces = read_typed(results / "traces-electricity.csv", TRACE_SCHEMA)
+    traces = read_typed(results / "traces-electricity.csv", run_traces.TRACE_SCHEMA)
     counts = traces.group_by("method", "budget", "seed").len().sort("method", "budget", "seed")
     quick = [("mae-gpt", "quick", 3, 6), ("mae-gpt", "quick", 4, 15)]
     assert counts.rows() == [("compevo", "quick", 3, 15), ("mae-gpt", "", 3, 15), *quick]
-    assert read_typed(results / "logics-electricity.csv", LOGIC_SCHEMA).height == 8
+    assert read_typed(results / "logics-electricity.csv", run_traces.LOGIC_SCHEMA).height == 8
 
 
 def test_a_new_run_places_all_logics_again(tmp_path):
     results, encoder = tmp_path / "results", HashingEncoder()
     other = make_run(tmp_path / "b", words=("rain", "rates"))
-    write_traces(results, make_run(tmp_path / "a"), IDENTITY, encoder)
+    run_traces.write_traces(results, make_run(tmp_path / "a"), IDENTITY, encoder)
     path = results / "logics-electricity.csv"
-    before = read_typed(path, LOGIC_SCHEMA)
-    write_traces(results, other, IDENTITY | {"method": "sa"}, encoder)
-    after = read_typed(path, LOGIC_SCHEMA)
+    before = read_typed(path, run_traces.LOGIC_SCHEMA)
+    run_traces.write_traces(results, other, IDENTITY | {"method": "sa"}, encoder)
+    after = read_typed(path, run_traces.LOGIC_SCHEMA)
 
     assert after["logic"][:2].to_list() == before["logic"].to_list()
     assert after["x"][:2].to_list() != before["x"].to_list()
@@ -142,10 +133,10 @@ def test_a_new_run_places_all_logics_again(tmp_path):
 
 def test_another_versions_file_is_refused_unchanged(tmp_path):
     path = tmp_path / "traces-electricity.csv"
-    path.write_text(",".join(name for name in TRACE_SCHEMA if name != "epoch") + "\n")
+    path.write_text(",".join(name for name in run_traces.TRACE_SCHEMA if name != "epoch") + "\n")
     before = path.read_text()
     with pytest.raises(DataError, match=r"traces-electricity\.csv: .*epoch"):
-        write_traces(tmp_path, make_run(tmp_path / "run"), IDENTITY, HashingEncoder())
+        run_traces.write_traces(tmp_path, make_run(tmp_path / "run"), IDENTITY, HashingEncoder())
     assert path.read_text() == before
 
 
@@ -155,30 +146,34 @@ def noise(rounds):
 
 def test_a_slope_is_the_median_over_pairs():
     # Pairs: 1, 1, 3, 1, 4, 7 over the rounds between them.
-    assert theil_sen_slope(np.array([0.0, 1.0, 2.0, 9.0])) == pytest.approx(2.0)
+    assert run_traces.theil_sen_slope(np.array([0.0, 1.0, 2.0, 9.0])) == pytest.approx(2.0)
     # One outlier of nine moves the mean slope and not this one.
-    assert theil_sen_slope(np.array([0, 1, 2, 3, 90, 5, 6, 7, 8.0])) == pytest.approx(1.0)
+    assert run_traces.theil_sen_slope(np.array([0, 1, 2, 3, 90, 5, 6, 7, 8.0])) == pytest.approx(
+        1.0
+    )
 
 
 def test_change_compares_the_last_and_first_quarter():
     reward = np.concatenate([np.full(10, -1.0), np.full(10, -0.7), np.arange(20) * 0.01])
-    plateau = measure_plateau(reward, 0)
+    plateau = run_traces.measure_plateau(reward, 0)
     assert plateau.change == pytest.approx(np.arange(10, 20).mean() * 0.01 + 1.0)
     assert plateau.slope == pytest.approx(0.01) and plateau.n_rounds == 20
     assert plateau.low == pytest.approx(0.01) == plateau.high
 
     # A short run has no test, and a repeated one the same.
-    assert measure_plateau(noise(MIN_ROUNDS - 1), 0) is None
-    assert measure_plateau(noise(MIN_ROUNDS), 4) == measure_plateau(noise(MIN_ROUNDS), 4)
+    assert run_traces.measure_plateau(noise(run_traces.MIN_ROUNDS - 1), 0) is None
+    assert run_traces.measure_plateau(
+        noise(run_traces.MIN_ROUNDS), 4
+    ) == run_traces.measure_plateau(noise(run_traces.MIN_ROUNDS), 4)
     with pytest.raises(DataError):
-        measure_plateau([float("nan")] * 40, 0)
+        run_traces.measure_plateau([float("nan")] * 40, 0)
 
 
 def test_a_reward_that_levels_off_is_flat():
     rounds = np.arange(120)
-    settled = measure_plateau(-np.exp(-rounds / 10) + noise(120), 1)
-    rising = measure_plateau(0.005 * rounds + noise(120), 1)
-    falling = measure_plateau(-0.005 * rounds + noise(120), 1)
+    settled = run_traces.measure_plateau(-np.exp(-rounds / 10) + noise(120), 1)
+    rising = run_traces.measure_plateau(0.005 * rounds + noise(120), 1)
+    falling = run_traces.measure_plateau(-0.005 * rounds + noise(120), 1)
     assert settled.is_flat and settled.low < settled.slope < settled.high
     assert settled.change > 0.2
     assert not rising.is_flat and rising.low > 0
@@ -189,5 +184,5 @@ def test_blocks_make_the_interval_wider_where_neighbours_agree():
     # Ten rounds at a time in common: as if there were a tenth of them.
     steady = np.repeat(noise(16), 10)
     shuffled = np.random.default_rng(3).permutation(steady)
-    apart, together = measure_plateau(shuffled, 0), measure_plateau(steady, 0)
+    apart, together = run_traces.measure_plateau(shuffled, 0), run_traces.measure_plateau(steady, 0)
     assert together.high - together.low > 1.5 * (apart.high - apart.low)

@@ -20,33 +20,7 @@ from compevo_core.agents.logics import TOPICS
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import SourceAbsent
 from compevo_core.lm.encoder import HashingEncoder, load_encoder
-from compevo_core.paper.control import (
-    TextPlan,
-    _list_steps,
-    _select,
-    read_by_ridges,
-    run_text,
-    write_text,
-)
-from compevo_core.paper.planted_news import (
-    DEMAND,
-    DISTRACTORS,
-    EVENTS,
-    HEADLINES,
-    IRELAND,
-    IRELAND_EARLIER,
-    PRIOR,
-    TEXT_SCHEMA,
-    TOY,
-    WEATHER,
-    WORLDS,
-    PlantedNews,
-    WordedData,
-    list_headlines,
-    measure_residuals,
-    plant_news,
-    read_worded_data,
-)
+from compevo_core.paper import control, planted_news
 from tests.support.planted import base_windows, planted_world, search, sentence_encoder
 from tests.support.window_samples import make_set
 
@@ -86,7 +60,7 @@ def _write_weather(folder):
 
 def test_captions_are_foresight_of_the_target_day(tmp_path):
     _write_weather(tmp_path / "weather_captioned")
-    data = read_worded_data(WEATHER, tmp_path, HashingEncoder())
+    data = planted_news.read_worded_data(planted_news.WEATHER, tmp_path, HashingEncoder())
     assert data.foresight and data.trains
 
     # The first day of a year has no inputs.
@@ -116,7 +90,7 @@ def test_a_worded_forecast_is_the_newest_known(tmp_path):
     csv.writer(table).writerows([[*columns, "forecast"], *rows])
     write_packed(tmp_path / "bom_worded_forecasts" / "worded_forecasts.csv.gz", table.getvalue())
 
-    data = read_worded_data(DEMAND, tmp_path, HashingEncoder(), windows)
+    data = planted_news.read_worded_data(planted_news.DEMAND, tmp_path, HashingEncoder(), windows)
 
     *_, given = (view for view in data.windows.views() if view.candidate_ids)
     numbers, change, *words = list_titles(data, given)
@@ -141,7 +115,7 @@ def test_a_day_reads_yesterdays_or_older_words(tmp_path):
     for name, lines in tables.items():
         write_packed(tmp_path / "ni_load" / f"{name}.csv.gz", "\n".join(lines))
 
-    data = read_worded_data(IRELAND, tmp_path, HashingEncoder())
+    data = planted_news.read_worded_data(planted_news.IRELAND, tmp_path, HashingEncoder())
     assert len(data.windows) == 39 and not data.foresight and not data.trains
     for view in data.windows.views():
         (name,) = view.candidate_ids
@@ -152,9 +126,11 @@ def test_a_day_reads_yesterdays_or_older_words(tmp_path):
         assert data.news.get_date(name) == view.origin_utc - timedelta(minutes=1)
         assert set(view.x) == {before.day}
 
-    earlier = read_worded_data(IRELAND_EARLIER, tmp_path, HashingEncoder())
+    earlier = planted_news.read_worded_data(
+        planted_news.IRELAND_EARLIER, tmp_path, HashingEncoder()
+    )
     read = [window.view for window in earlier.windows if window.view.candidate_ids]
-    assert len(read) == 4 and earlier.windows.dataset == IRELAND_EARLIER
+    assert len(read) == 4 and earlier.windows.dataset == planted_news.IRELAND_EARLIER
     for view in read:
         known = earlier.news.get_date(view.candidate_ids[0])
         assert view.origin_utc - known == timedelta(days=35, minutes=1)
@@ -167,7 +143,7 @@ def test_a_sines_change_is_announced_before(tmp_path):
     text = "\n".join(["date|Channel 1|text", *lines])
     write_packed(tmp_path / "text_toy" / "toydata_with_text.csv.gz", text)
 
-    data = read_worded_data(TOY, tmp_path, HashingEncoder())
+    data = planted_news.read_worded_data(planted_news.TOY, tmp_path, HashingEncoder())
 
     assert not data.foresight and not data.trains and len(data.windows) == 25
     (view,) = (window.view for window in data.windows if window.view.candidate_ids)
@@ -177,12 +153,12 @@ def test_a_sines_change_is_announced_before(tmp_path):
 
 def test_missing_sources_are_named(tmp_path):
     with pytest.raises(SourceAbsent, match="weather_captioned"):
-        read_worded_data(WEATHER, tmp_path, HashingEncoder())
+        planted_news.read_worded_data(planted_news.WEATHER, tmp_path, HashingEncoder())
 
 
 @pytest.mark.slow
 def test_the_archive_holds_five_years_of_captions(archive_dir):
-    data = read_worded_data(WEATHER, archive_dir, HashingEncoder())
+    data = planted_news.read_worded_data(planted_news.WEATHER, archive_dir, HashingEncoder())
     counts = {s: len(data.windows.split(s)) for s in ("train", "val", "test")}
     assert counts == {"train": 1090, "val": 364, "test": 364}
     assert {len(w.view.candidate_ids) for w in data.windows} <= {21, 23, 24, 25}
@@ -190,10 +166,10 @@ def test_the_archive_holds_five_years_of_captions(archive_dir):
 
 @pytest.mark.slow
 def test_only_the_days_own_announcements_are_read(archive_dir):
-    data = read_worded_data(TOY, archive_dir, sentence_encoder())
+    data = planted_news.read_worded_data(planted_news.TOY, archive_dir, sentence_encoder())
     truth_NH = np.stack([w.y for w in data.windows.split("test") if w.view.candidate_ids])
 
-    errors = measure_errors(read_by_ridges(data, sentence_encoder()), truth_NH)
+    errors = measure_errors(control.read_by_ridges(data, sentence_encoder()), truth_NH)
 
     assert len(truth_NH) == 80
     assert errors["ridge"] < 0.85 * errors["prior"] < 0.85 * errors["ridge-swapped"]
@@ -207,28 +183,28 @@ def _make_data(**changes):
     # A sample world may swap news of a week ago: real ones need a month, which these spans lack.
     windows = make_set(world.windows, manifest=world.windows.manifest | {"synthetic": True})
     facts = {"foresight": True, "logics": {"temperature": "power outages and rooftop solar"}}
-    return WordedData(**{"windows": windows, "news": world.news} | facts | changes)
+    return planted_news.WordedData(**{"windows": windows, "news": world.news} | facts | changes)
 
 
 @cache
 def _read_test_days():
-    return read_by_ridges(_make_data(refit_days=20), sentence_encoder())
+    return control.read_by_ridges(_make_data(refit_days=20), sentence_encoder())
 
 
 def test_a_ridge_gains_only_from_own_words():
-    truth_NH = _select(_make_data(), "test").truth()
+    truth_NH = control._select(_make_data(), "test").truth()
     errors = measure_errors(_read_test_days(), truth_NH)
 
-    assert errors["ridge"] < 0.8 * errors[PRIOR]
-    assert errors["ridge-swapped"] > 0.95 * errors[PRIOR]
+    assert errors["ridge"] < 0.8 * errors[planted_news.PRIOR]
+    assert errors["ridge-swapped"] > 0.95 * errors[planted_news.PRIOR]
     # The headlines hold no number, and alike embeddings no word.
-    assert errors["ridge-numbers"] == pytest.approx(errors[PRIOR])
+    assert errors["ridge-numbers"] == pytest.approx(errors[planted_news.PRIOR])
     assert errors["ridge-words"] == pytest.approx(errors["ridge"])
 
 
 def test_every_step_is_fitted_on_ended_days():
     data = _make_data(refit_days=7)
-    steps = list(_list_steps(data, _select(data, "test")))
+    steps = list(control._list_steps(data, control._select(data, "test")))
 
     assert [len({w.view.origin_utc for w in step}) for _, step in steps] == [7, 7, 7, 7, 2]
     for known, step in steps:
@@ -244,7 +220,7 @@ def test_truths_of_later_days_change_no_forecast():
     poisoned = data.windows.with_windows(
         replace(w, y=w.y + 1e4) if w.view.origin_utc > late else w for w in data.windows
     )
-    changed = read_by_ridges(replace(data, windows=poisoned), sentence_encoder())
+    changed = control.read_by_ridges(replace(data, windows=poisoned), sentence_encoder())
     np.testing.assert_array_equal(_read_test_days()["ridge"], changed["ridge"])
 
 
@@ -254,31 +230,35 @@ def test_rows_name_every_arm_seed_and_foresight(tmp_path, monkeypatch):
     data = _make_data(settings={"news.top_k": 2})
     fewer = {"population.agents": 2, "run.rounds": 1, "grpo.group_size": 2}
     config = RunConfig.preset("specialists").with_overrides(fewer)
-    plan = TextPlan(config=config, seeds=(0,), commit="abc")
+    plan = control.TextPlan(config=config, seeds=(0,), commit="abc")
 
-    rows = run_text(data, sentence_encoder(), plan, tmp_path / "runs", LOG)
+    rows = control.run_text(data, sentence_encoder(), plan, tmp_path / "runs", LOG)
 
     trained = {"seed-logics", "all-articles-mean", "hand-temperature", "evolved"}
     trained |= {"generalist", "generalist-and-specialists"}
     changed = {"no-news", "swapped-news", "generalist-and-specialists-swapped"}
     assert set(rows.filter(pl.col("seed") == 0)["arm"]) == trained | changed
-    assert {PRIOR, "ridge", "persistence"} <= set(rows.filter(pl.col("seed").is_null())["arm"])
+    assert {planted_news.PRIOR, "ridge", "persistence"} <= set(
+        rows.filter(pl.col("seed").is_null())["arm"]
+    )
     assert rows["foresight"].all() and set(rows["split"]) == {"test"}
     mae = dict(rows.select("arm", "mae").iter_rows())
     assert mae["hand-temperature"] < mae["seed-logics"]
 
-    path = write_text(tmp_path / "results", data, plan, rows)
-    assert pl.read_csv(path, schema_overrides=TEXT_SCHEMA).equals(rows)
+    path = control.write_text(tmp_path / "results", data, plan, rows)
+    assert pl.read_csv(path, schema_overrides=planted_news.TEXT_SCHEMA).equals(rows)
     assert len(list((tmp_path / "results/configs").iterdir())) == len(trained)
 
 
 @pytest.mark.slow
 def test_validation_is_scored_apart_and_then_fitted_on(tmp_path):
     data = _make_data(trains=False, scored=("val", "test"), refit_days=30)
-    rows = run_text(data, sentence_encoder(), TextPlan(config=search()), tmp_path, LOG)
+    rows = control.run_text(
+        data, sentence_encoder(), control.TextPlan(config=search()), tmp_path, LOG
+    )
     assert rows["split"].to_list() == ["val"] * 6 + ["test"] * 6
 
-    known, _ = next(_list_steps(data, _select(data, "test")))
+    known, _ = next(control._list_steps(data, control._select(data, "test")))
     validation = {window.view.window_id for window in data.windows.split("val")}
     assert validation <= {window.view.window_id for window in known}
 
@@ -287,23 +267,23 @@ def _topics_of(title):
     """Return the topics whose headlines, without the place, begin or end as a title does."""
     return {
         topic
-        for topic, templates in HEADLINES.items()
+        for topic, templates in planted_news.HEADLINES.items()
         for template in templates
         if all(part in title for part in template.split("{place}"))
     }
 
 
 def test_every_topic_has_distinct_headlines():
-    assert set(HEADLINES) == set(TOPICS)
-    for topic, templates in HEADLINES.items():
+    assert set(planted_news.HEADLINES) == set(TOPICS)
+    for topic, templates in planted_news.HEADLINES.items():
         for template in templates:
             assert _topics_of(template.format(place="Tasmania")) == {topic}
-    assert not any(_topics_of(title.format(place="Tasmania")) for title in DISTRACTORS)
+    assert not any(_topics_of(title.format(place="Tasmania")) for title in planted_news.DISTRACTORS)
 
 
 def test_acting_topics_move_targets_not_inputs():
     world, before = planted_world(), base_windows()
-    size_of = measure_residuals(before.split("train"))
+    size_of = planted_news.measure_residuals(before.split("train"))
     for old, new in zip(before, world.windows, strict=True):
         topics = set().union(*map(_topics_of, list_titles(world, new.view)))
         sign = ("rooftop solar" in topics) - ("power outages" in topics)
@@ -335,24 +315,29 @@ def test_without_effect_news_changes_nothing():
 
 
 def test_three_of_a_hundred_topics_act():
-    topics = WORLDS["many-topics"]["topics"]
+    topics = planted_news.WORLDS["many-topics"]["topics"]
     assert len(set(topics)) == 100
-    headlines = {title for topic in topics for title in list_headlines(topic)}
+    headlines = {title for topic in topics for title in planted_news.list_headlines(topic)}
     assert len(headlines) == 400 and all("{place}" in title for title in headlines)
     assert not any("{topic}" in title for title in headlines)
-    acting = set(WORLDS["many-topics"]["signs"])
+    acting = set(planted_news.WORLDS["many-topics"]["signs"])
     assert len(acting) == 3 and acting < set(topics)
 
 
 def test_an_event_has_three_lengths():
-    planted, before = PlantedNews(effect=3.0, **WORLDS["events"]), base_windows()
-    world = plant_news(before, planted, load_encoder("hashing"))  # not read here
-    size_of = measure_residuals(before.split("train"))
+    planted, before = (
+        planted_news.PlantedNews(effect=3.0, **planted_news.WORLDS["events"]),
+        base_windows(),
+    )
+    world = planted_news.plant_news(before, planted, load_encoder("hashing"))  # not read here
+    size_of = planted_news.measure_residuals(before.split("train"))
     lengths = set()
     for old, new in zip(before, world.windows, strict=True):
         titles, signs = list_titles(world, new.view), 0
-        for topic, sign in EVENTS.items():
-            parts = [max(text.split("{place}"), key=len) for text in list_headlines(topic)]
+        for topic, sign in planted_news.EVENTS.items():
+            parts = [
+                max(text.split("{place}"), key=len) for text in planted_news.list_headlines(topic)
+            ]
             told = [title for title in titles if any(part in title for part in parts)]
             assert len(told) <= 1
             lengths |= {(title.count("."), topic) for title in told}
@@ -360,4 +345,4 @@ def test_an_event_has_three_lengths():
         np.testing.assert_allclose(new.y - old.y, 3.0 * size_of[new.view.entity] * signs)
 
     # A title; with a sentence on the event; between two titles of no topic.
-    assert lengths == {(dots, topic) for dots in (0, 2, 4) for topic in EVENTS}
+    assert lengths == {(dots, topic) for dots in (0, 2, 4) for topic in planted_news.EVENTS}

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from html.parser import HTMLParser
 
@@ -17,16 +18,7 @@ from compevo_core.forecast.explain import explain, list_effects
 from compevo_core.forecast.issued import IssuedForecast, write_issued
 from compevo_core.paper.report.inputs import TrainingRun, empty_rows
 from compevo_core.paper.report.page import research_environment
-from compevo_core.report import forecast_page
-from compevo_core.report.tomorrow import (
-    ForecastDay,
-    before_table,
-    day_table,
-    method_table,
-    part_table,
-    read_days,
-    weight_table,
-)
+from compevo_core.report import forecast_page, tomorrow
 from tests.support import report_samples as samples
 from tests.support.issued_samples import (
     ORIGIN,
@@ -60,7 +52,7 @@ def render_tomorrow():
 
 
 def test_the_newest_day_comes_first_and_open():
-    older = ForecastDay(issued=make_issued(origin=ORIGIN - 3 * DAY))
+    older = tomorrow.ForecastDay(issued=make_issued(origin=ORIGIN - 3 * DAY))
     empty, page = render(), render(older, make_day())
 
     sections = [re.findall(r"<section id=\"([^\"]+)\"", each) for each in (empty, page)]
@@ -108,28 +100,42 @@ def test_yesterday_is_measured_or_as_known():
     assert (starts[-1], both[-1], len(both)) == (ORIGIN + 47 * DAY / 48, 5.0, 96)
 
 
+def test_a_year_of_months_meets_the_year_before():
+    months = [datetime(2026, month, 1, tzinfo=UTC) for month in range(1, 13)]
+    line = {"start_utc": months, "value": [1.0] * 12, "quantile": [None] * 12}
+    names = {"entity": "NSW1", "method": "forecast", "unit": "MW"}
+    rows = pl.DataFrame(line).with_columns(**{key: pl.lit(name) for key, name in names.items()})
+    clock = {"clock_minutes": 0, "step_minutes": 43_830, "origin_utc": months[0].isoformat()}
+    issued = IssuedForecast(rows=rows, facts=make_issued().facts | clock)
+
+    first = datetime(2025, 1, 1, tzinfo=UTC)
+    day = make_day(issued=issued, truth={("NSW1", first): np.arange(12.0)})
+    starts, measured = day.list_measured("NSW1")
+    assert (starts[0], measured.tolist()) == (first, list(range(12)))
+
+
 def test_chosen_news_and_names_are_text():
     assert "<script>alert('storm')" not in render_tomorrow()
     assert any(TITLE in text for text in ParsedPage(render_tomorrow()).texts)
 
     issued = make_issued(entities=(ATTACK,))
     rows = issued.rows.with_columns(unit=pl.lit("<b>MW"))
-    page = render(ForecastDay(issued=replace(issued, rows=rows)))
+    page = render(tomorrow.ForecastDay(issued=replace(issued, rows=rows)))
     assert ATTACK not in page and "<b>MW" not in page
 
 
 def test_yesterdays_forecast_is_held_against_what_happened():
-    table = before_table(make_day())
+    table = tomorrow.before_table(make_day())
     # 100 MW too high everywhere, as high as the published one was right; all inside the band.
     assert table.rows[0] == ["NSW1", "+100.0", "100.0", "0.0", "100 %"]
-    assert before_table(make_day(truth={})) is None
-    assert before_table(make_day(before=None)) is None
+    assert tomorrow.before_table(make_day(truth={})) is None
+    assert tomorrow.before_table(make_day(before=None)) is None
 
 
 def test_the_day_has_bands_and_changes():
     issued = make_issued()
-    assert "80 % band" not in day_table(issued).header
-    rows = day_table(add_day_facts(issued)).rows
+    assert "80 % band" not in tomorrow.day_table(issued).header
+    rows = tomorrow.day_table(add_day_facts(issued)).rows
     # 8,000 MW are 192 GWh a day; last week had 7,000 MW. The peak is the middle of its own band.
     assert rows[0][:6] == ["NSW1", "192.0", "189.6-194.4", "9520", "9400-9700", "18:30"]
     assert rows[0][6:] == ["+25.0%", "+14.3%", "189.6"]
@@ -152,12 +158,12 @@ def make_scores():
 
 
 def test_every_method_is_compared_over_28_days():
-    table = method_table(make_day(scores=make_scores()))
+    table = tomorrow.method_table(make_day(scores=make_scores()))
     assert [row[0] for row in table.rows] == ["agent 0", "forecast", "published forecast"]
     published = table.rows[2]
     assert published[1:4] == ["200.0", "100.0", "+50.0 %"] and published[-2:] == ["28", "on time"]
     assert table.rows[1][5] == "75 %" and published[5] == "n/a"
-    assert method_table(make_day()) is None
+    assert tomorrow.method_table(make_day()) is None
 
     recent = forecast_page.view_recent(make_scores())
     assert "28 days" in recent["caption"] and "30 March 2026" in recent["caption"]
@@ -166,10 +172,10 @@ def test_every_method_is_compared_over_28_days():
 
 
 def test_weights_stand_beside_errors_and_rules():
-    table = weight_table(make_day(scores=make_scores()))
+    table = tomorrow.weight_table(make_day(scores=make_scores()))
     of_agent = ["agent 0", "25 %", "80.0", "25 %", "25 %", "read the <b>weather</b>"]
     assert table.rows[0] == of_agent
-    assert weight_table(make_day()).header[:3] == ["member", "weight", "NSW1"]
+    assert tomorrow.weight_table(make_day()).header[:3] == ["member", "weight", "NSW1"]
 
 
 def test_joint_agents_have_no_own_error():
@@ -178,23 +184,26 @@ def test_joint_agents_have_no_own_error():
     facts, rows = issued.facts | {"fit": "joint"}, pl.concat([issued.rows, prior])
     day = make_day(issued=IssuedForecast(rows=rows, facts=facts), scores=make_scores())
 
-    assert weight_table(day).header[:3] == ["member", "weight", "NSW1"]
+    assert tomorrow.weight_table(day).header[:3] == ["member", "weight", "NSW1"]
     legend = [line.name for line in forecast_page.list_legend(day)]
     assert "without agents" in legend and "agent 0" not in legend
 
 
 def test_members_are_named_by_their_methods():
     mixture = make_day(issued=make_mixture("calendar-ridge", "gbm"), scores=make_scores())
-    table = weight_table(mixture)
+    table = tomorrow.weight_table(mixture)
     assert table.rows[0] == ["calendar-ridge", "25 %", "80.0", "25 %", "25 %"]
-    parts = part_table(explain(mixture.issued, "NSW1"))
+    parts = tomorrow.part_table(explain(mixture.issued, "NSW1"))
     assert parts.header[1:4] == ["weight", "forecast", "correction"] and parts.notes == []
     assert [row[-1] for row in parts.rows] == ["1992", "6008", "8000", "7900", "+100"]
-    assert "calendar-ridge" in [row[0] for row in method_table(mixture).rows]
+    assert "calendar-ridge" in [row[0] for row in tomorrow.method_table(mixture).rows]
     assert {"calendar-ridge", "gbm"} < {line.name for line in forecast_page.list_legend(mixture)}
 
     single = make_day(issued=make_mixture("gbm"))
-    assert weight_table(single) is None and part_table(explain(single.issued, "NSW1")) is None
+    assert (
+        tomorrow.weight_table(single) is None
+        and tomorrow.part_table(explain(single.issued, "NSW1")) is None
+    )
     assert "agent" not in render(single) and "Who carried weight" not in render(single)
 
 
@@ -211,6 +220,10 @@ def test_a_large_effect_names_article_and_agents():
     series = [entry.items() for entry in issued.facts["series"]]
     older = [{k: fact for k, fact in entry if k != "article_changes"} for entry in series]
     assert list_effects(replace(issued, facts=issued.facts | {"series": older})) == []
+
+    # An article may be all that moves a forecast of zeros.
+    still = replace(issued, rows=issued.rows.with_columns(value=0.0 * pl.col("value")))
+    assert [effect.size for effect in list_effects(still)] == [-315.0, -315.0]
 
     page = render(make_day(issued=issued))
     assert "<b>NSW1 -315 MW</b>: &lt;script&gt;" in page and "agent 0, agent 1</span>" in page
@@ -232,8 +245,8 @@ def test_the_newest_forecast_meets_its_equals(tmp_path):
     rows = pl.concat(make_rows(errors, known_to=known) for known in kinds)
     rows.write_parquet(scored / f"{name}.parquet")
 
-    (day,) = read_days(issued, windows_root, scored)
-    (without,) = read_days(issued, windows_root)
+    (day,) = tomorrow.read_days(issued, windows_root, scored)
+    (without,) = tomorrow.read_days(issued, windows_root)
 
     assert day.issued.origin == ORIGIN
     assert day.before is not None and day.before.origin == ORIGIN - DAY
@@ -244,7 +257,7 @@ def test_the_newest_forecast_meets_its_equals(tmp_path):
     later = make_issued(origin=ORIGIN + 4 * DAY)
     write_issued(issued / name, later)
     write_issued(issued / name, make_issued(origin=ORIGIN + 3 * DAY, known_steps=48))
-    (day,) = read_days(issued, windows_root)
+    (day,) = tomorrow.read_days(issued, windows_root)
     assert day.issued.hash == later.hash and day.before is None
 
 

@@ -62,20 +62,22 @@ def test_epoch_seconds_and_comma_numbers_are_read():
     assert np.allclose(forecast["mean"], expected["mean"])
 
 
-def test_a_fractional_offset_is_an_instant():
-    hours = pd.date_range("2024-01-01", periods=24 * 40, freq="h", tz="Asia/Kolkata")
-    values = np.sin(np.arange(len(hours)) / 24 * 2 * np.pi)
-    fixed = pd.to_datetime(hours.strftime("%Y-%m-%dT%H:%M:%S+05:30"))
-    forecast = Forecaster("last-value", horizon=3).fit(pd.DataFrame({"ds": fixed, "y": values}))
-    assert forecast.predict()["ds"][0] == hours[-1] + pd.Timedelta(hours=1)
-
-
-def test_seconds_of_a_logger_are_no_other_grid():
+@pytest.mark.parametrize(
+    "write",
+    [
+        # A spreadsheet counts days, a logger is late, and +05:30 is no zone.
+        lambda hours: (hours - pd.Timestamp("1899-12-30")) / pd.Timedelta(days=1),
+        lambda hours: hours + pd.to_timedelta(np.arange(len(hours)) % 5 - 2, unit="s"),
+        lambda hours: pd.to_datetime(hours.strftime("%Y-%m-%dT%H:%M:%S+05:30")),
+    ],
+)
+def test_hours_in_other_forms_are_hours(write):
     hours = pd.date_range("2024-01-01", periods=24 * 40, freq="h")
-    late = hours + pd.to_timedelta(np.random.default_rng(1).integers(-2, 3, len(hours)), unit="s")
-    table = pd.DataFrame({"ds": late, "y": np.arange(len(hours)) % 24.0})
-    forecast = Forecaster("last-value", horizon=3, freq="1h").fit(table).predict()
-    assert forecast["ds"][0] == hours[-1] + pd.Timedelta(hours=1)
+    table = pd.DataFrame({"ds": write(hours), "y": np.arange(len(hours)) % 24.0})
+    first = Forecaster("last-value", horizon=3, freq="1h").fit(table).predict()["ds"][0]
+    if first.tzinfo is not None:
+        first = first.tz_convert("+05:30").tz_localize(None)
+    assert first == hours[-1] + pd.Timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +99,73 @@ def test_newer_rows_are_looked_at_as_well():
         fitted.predict(newer.assign(y=10 * newer["y"]))
     with pytest.warns(UserWarning, match=r"240 of 240 known values have changed, 1000 times as hi"):
         fitted.predict(make_days().assign(y=1000 * make_days()["y"]))
-    with pytest.raises(DataError, match="between the steps of the fit, which are 1d apart: sum or"):
+    with pytest.raises(DataError, match=r"of the table, which are 1d apart.*: sum or"):
         fitted.predict(
             pd.DataFrame({"ds": pd.date_range("2024-08-28", periods=48, freq="h"), "y": 100.0})
         )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda t: t.assign(ds=t["ds"].dt.tz_localize("Europe/Paris")), r"tz_localize\(None\)"),
+        (lambda t: t.assign(ds=t["ds"] + pd.Timedelta(hours=12)), "3 row.* the first .* 12:00"),
+    ],
+)
+def test_values_known_ahead_at_other_steps_are_refused(spoil, message):
+    table = make_days().assign(plan=1.0)
+    future = pd.DataFrame({"ds": pd.date_range("2024-08-28", periods=3), "plan": 1.0})
+    fitted = clone(RIDGE).set_params(ahead=["plan"], horizon=3).fit(table)
+    assert len(fitted.predict(future=future)) == 3
+    with pytest.raises(DataError, match=message):
+        fitted.predict(future=spoil(future))
+
+
+def test_a_stamp_between_steps_is_named():
+    table = make_days()
+    table.loc[100, "ds"] += pd.Timedelta(hours=5)
+    with pytest.raises(DataError, match=r"1 row.* 1d apart, the first 2024-04-10 05:00"):
+        clone(RIDGE).fit(table)
+    other = make_days().assign(unique_id="b", ds=make_days()["ds"] + pd.Timedelta(hours=6))
+    with pytest.raises(DataError, match=r"240 row.* between"):
+        clone(RIDGE).fit(pd.concat([make_days(series=["a"]), other]))
+
+
+def test_numbers_with_words_among_them_are_read():
+    table = make_days()
+    words = table.assign(y=table["y"].astype(object).where(table.index != 7, "n/a"))
+    expected = clone(RIDGE).fit(table.assign(y=table["y"].where(table.index != 7))).predict()
+    pd.testing.assert_frame_equal(clone(RIDGE).fit(words).predict(), expected)
+    stamps = pd.Categorical(table["ds"].astype(str))
+    assert len(clone(RIDGE).fit(table.assign(ds=stamps)).predict()) == 5
+
+
+def test_periods_in_an_index_of_two_levels_are_stamps():
+    months = pd.period_range("2015-01", periods=120, freq="M")
+    index = pd.MultiIndex.from_product([["a", "b"], months], names=["unique_id", "ds"])
+    table = pd.DataFrame({"y": np.arange(240) % 12.0}, index=index)
+    forecast = clone(RIDGE).fit(table).predict()
+    assert list(forecast["ds"][:2]) == [pd.Timestamp("2025-01-01"), pd.Timestamp("2025-02-01")]
+    with pytest.raises(DataError, match="several columns are named 'ds'"):
+        clone(RIDGE).fit(make_days().set_index("ds", drop=False))
+
+
+def test_a_column_known_ahead_with_gaps_is_named():
+    table = make_days().assign(plan=np.where(np.arange(240) % 3, 1.0, np.nan))
+    with pytest.warns(UserWarning, match="'plan' is empty at 80 of 240 steps that have a value"):
+        clone(RIDGE).set_params(ahead=["plan"]).fit(table)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"ahead": ["y"]}, "'y' is the column of values, which is not known ahead"),
+        ({"totals": {"sum": "a"}}, r"the total 'sum' is a text: give a list of series, \['a'\]"),
+    ],
+)
+def test_wrong_parameters_are_named(params, message):
+    with pytest.raises(DataError, match=message):
+        clone(RIDGE).set_params(**params).fit(make_days(series=["a", "b"]))
 
 
 def test_each_series_is_forecast_from_its_own_end():

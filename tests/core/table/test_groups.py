@@ -130,7 +130,9 @@ def test_what_was_fitted_is_not_fitted_again(tmp_path, spy, monkeypatch):
     fitted, lines = spy(Forecaster, "fit"), []
     grouped.fit(PLAIN, on_step=lines.append)
     assert len(fitted) == 1 and lines == ["1/1 groups"]
-    assert groups._run_groups([{"group": "1", "made": str(tmp_path / "fits")}], None) == []
+    assert (
+        groups._run_groups([{"group": "1", "made": str(tmp_path / "fits")}], None, "fit", {}) == []
+    )
     grouped.fit(PLAIN.assign(y=PLAIN["y"].where(PLAIN["unique_id"] != 3, 5.0)))
     assert len(fitted) == 2 and len([*(tmp_path / "fits").iterdir()]) == 3
     GroupedForecaster(Forecaster("calendar-ridge", horizon=8), tmp_path, size=2).fit(PLAIN)
@@ -157,8 +159,9 @@ def test_what_cannot_be_grouped_is_refused(tmp_path, monkeypatch):
         grouped.fit(PLAIN).predict(PLAIN.replace({"unique_id": {3: 9}}))
     with pytest.raises(DataError, match="series 0, 1, 2 and 3 more are in no group"):
         GroupedForecaster(RIDGE, tmp_path, by="land").fit(PLAIN)
-    with pytest.raises(ConfigError, match="size = 0"):
-        GroupedForecaster(RIDGE, tmp_path, size=0).fit(PLAIN)
+    for size in (0, 1.5):
+        with pytest.raises(ConfigError, match=f"size = {size}: give a whole number"):
+            GroupedForecaster(RIDGE, tmp_path, size=size).fit(PLAIN)
     with pytest.raises(ConfigError, match="totals cross groups"):
         GroupedForecaster(Forecaster(totals={"all": ["*"]}), tmp_path).fit(PLAIN)
     monkeypatch.setitem(sys.modules, "fugue.api", None)

@@ -357,6 +357,7 @@ AUTUMN = TABLE.assign(ds=PARIS.dt.tz_localize(None))
         (TABLE.head(0), "no rows"),
         (TABLE.replace({"unique_id": {"a": " "}}), r"column 'unique_id' is empty in \d+ row"),
         (TABLE.assign(y=TABLE["y"].where(TABLE.index != 3, -1.8e308)), "infinite or beyond 1e"),
+        (TABLE.assign(y="2e123"), "row 1, column 'y': '2e123' is infinite or beyond 1e"),
         (ONE.assign(unique_id=[("a", 1)] * HOURS), "values of several kinds.*convert it to text"),
         (
             ONE.assign(ds=pd.to_timedelta(range(HOURS), unit="D")),
@@ -378,56 +379,52 @@ def test_a_column_of_dates_is_refused_by_its_argument(argument):
 
 
 def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
-    with pytest.raises(DataError, match=r"call fit\(df\) first"):
-        Forecaster().predict()
-    with pytest.raises(ConfigError, match=r"24 steps were"):
-        fitted.predict(horizon=48)
-    with pytest.raises(ConfigError, match=r"level = \[99\]"):
-        fitted.predict(level=[80, 99])
-    with pytest.raises(ConfigError, match=r"level = \['80'\]: give numbers"):
-        fitted.predict(level="80")
-    with pytest.raises(ConfigError, match=r"level = \[0.8\]: give numbers from 1"):
-        fitted.predict(level=0.8)
-    for wrong in (2.5, "3", 0):
-        with pytest.raises(ConfigError, match=f"horizon = {wrong!r}: give a whole number"):
-            fitted.predict(horizon=wrong)
-    with pytest.raises(ConfigError, match="windows = None: give a whole number"):
-        fitted.backtest(windows=None)
-    for wrong in (7, "7x", pd.Timedelta("90s")):
-        with pytest.raises(ConfigError, match=r"freq: .* is not a step; write 5min"):
-            Forecaster(freq=wrong).fit(TABLE)
-    with pytest.raises(DataError, match="the rows name no series: give them the column 'unique_id"):
-        fitted.predict(ONE[["ds", "y"]])
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="is a file or holds other files; name a new folder"):
-        fitted.save(tmp_path / "file")
-    with pytest.raises(ConfigError, match="low = 'none': give a number"):
-        Forecaster(low="none").fit(TABLE)
-    with pytest.raises(ConfigError, match=r"backtest\(methods=\[...\]\)"):
-        Forecaster(["ets", "theta"]).fit(TABLE)
-    with pytest.raises(ConfigError, match="method is the class Forecaster: give an object"):
-        Forecaster(Forecaster).fit(TABLE)
+    single, tail = ONE[["ds", "y"]], TABLE.groupby("unique_id").tail(5)
     named = clone(RIDGE).set_params(value="mean")
-    with pytest.raises(DataError, match="'mean' is the name of a result"):
-        named.backtest(TABLE.rename(columns={"y": "mean"}), windows=1)
-    with pytest.raises(ConfigError, match="every 24 steps"):
-        fitted.backtest(step=7)
-    with pytest.raises(ConfigError, match="'ridge'; known: "):
-        Forecaster("ridge").fit(TABLE)
-    with pytest.raises(ConfigError, match=r"horizons; .*method, horizon"):
-        Forecaster().set_params(horizons=3)
-    with pytest.raises(DataError, match="holds no forecaster"):
-        Forecaster.load(tmp_path)
-    with pytest.raises(DataError, match="b, c were not"):
-        clone(RIDGE).fit(ONE[["ds", "y"]]).predict(TABLE.replace({"unique_id": {"a": "c"}}))
-    # Read as UTC, they would be hours from the stamps of the fit without a word.
-    said = "have a zone and the stamps of the fit none: .*tz_localize"
-
-    with pytest.raises(DataError, match=said):
-        fitted.predict(TABLE.assign(ds=TABLE["ds"].dt.tz_localize("UTC")))
-    with pytest.raises(DataError, match="after midnight UTC"):
-        tail = TABLE.groupby("unique_id").tail(5)
-        fitted.predict(tail.assign(ds=tail["ds"] + pd.Timedelta(hours=5)))
+    tables = {
+        r"call fit\(df\) first": lambda: Forecaster().predict(),
+        "the rows name no series: give them the column 'unique_id": lambda: fitted.predict(single),
+        "is a file or holds other files; name a new": lambda: fitted.save(tmp_path / "file"),
+        "'mean' is the name of a result": lambda: named.backtest(
+            TABLE.rename(columns={"y": "mean"}), windows=1
+        ),
+        "holds no forecaster": lambda: Forecaster.load(tmp_path),
+        "b, c were not": lambda: (
+            clone(RIDGE).fit(single).predict(TABLE.replace({"unique_id": {"a": "c"}}))
+        ),
+        # Read as UTC, they would be hours from the stamps of the fit without a word.
+        "have a zone and the stamps of the fit none: .*tz_localize": lambda: fitted.predict(
+            TABLE.assign(ds=TABLE["ds"].dt.tz_localize("UTC"))
+        ),
+        "after midnight UTC": lambda: fitted.predict(
+            tail.assign(ds=tail["ds"] + pd.Timedelta(hours=5))
+        ),
+    }
+    settings = {
+        "24 steps were": lambda: fitted.predict(horizon=48),
+        r"level = \[99\]": lambda: fitted.predict(level=[80, 99]),
+        r"level = \['80'\]: give numbers": lambda: fitted.predict(level="80"),
+        r"level = \[0.8\]: give numbers from 1": lambda: fitted.predict(level=0.8),
+        "horizon = 2.5: give a whole number": lambda: fitted.predict(horizon=2.5),
+        "horizon = '3': give a whole number": lambda: fitted.predict(horizon="3"),
+        "horizon = 0: give a whole number": lambda: fitted.predict(horizon=0),
+        "windows = None: give a whole number": lambda: fitted.backtest(windows=None),
+        "every 24 steps": lambda: fitted.backtest(step=7),
+        "freq: '7' is not a step; write 5min": lambda: Forecaster(freq=7).fit(TABLE),
+        "freq: '7x' is not a step; write 5min": lambda: Forecaster(freq="7x").fit(TABLE),
+        "freq: .* is not a step": lambda: Forecaster(freq=pd.Timedelta("90s")).fit(TABLE),
+        "low = 'none': give a number": lambda: Forecaster(low="none").fit(TABLE),
+        "low = nan: give a number": lambda: Forecaster(low=np.nan).fit(TABLE),
+        r"backtest\(methods=\[...\]\)": lambda: Forecaster(["ets", "theta"]).fit(TABLE),
+        "method is the class Forecaster": lambda: Forecaster(Forecaster).fit(TABLE),
+        "'ridge'; known: ": lambda: Forecaster("ridge").fit(TABLE),
+        r"horizons; .*method, horizon": lambda: Forecaster().set_params(horizons=3),
+    }
+    for kind, calls in ((DataError, tables), (ConfigError, settings)):
+        for message, call in calls.items():
+            with pytest.raises(kind, match=message):
+                call()
 
 
 def test_wrong_windows_and_runs_are_refused(tmp_path):

@@ -25,7 +25,6 @@ from tests.support.round_records import round_record
 from tests.support.tiny_run import Killed, kill_after, train_days
 
 ONE_PROCESS = AgentShards(2)
-CPU = torch.device("cpu")
 
 
 def save(root, round_number, start=0):

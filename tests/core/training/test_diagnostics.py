@@ -179,9 +179,9 @@ def test_an_exact_power_law_gives_its_exponent(power, expected):
         3.0 * np.arange(1, 201) ** power, generator=generator, samples=50
     )
 
-    assert fit.exponent == pytest.approx(expected, abs=1e-9)
-    assert (fit.low, fit.high) == pytest.approx((expected, expected), abs=1e-6)
-    assert (fit.n_used, fit.n_left_out) == (180, 20)
+    assert fit["exponent"] == pytest.approx(expected, abs=1e-9)
+    assert (fit["low"], fit["high"]) == pytest.approx((expected, expected), abs=1e-6)
+    assert (fit["n_used"], fit["n_left_out"]) == (180, 20)
 
 
 def test_the_interval_covers_the_true_exponent():
@@ -191,8 +191,8 @@ def test_the_interval_covers_the_true_exponent():
         generator = np.random.default_rng(seed)
         steps = np.diff(5 * np.sqrt(rounds), prepend=0.0) + generator.normal(0, 0.3, 300)
         fit = diagnostics.fit_growth_exponent(np.cumsum(steps), generator=generator, samples=200)
-        covered += fit.low <= 0.5 <= fit.high
-        excluded += fit.high < 1
+        covered += fit["low"] <= 0.5 <= fit["high"]
+        excluded += fit["high"] < 1
 
     assert covered >= 16
     assert excluded == 20

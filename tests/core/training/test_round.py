@@ -422,9 +422,8 @@ def test_a_non_finite_gradient_is_traced(model):
 def test_the_conflict_counts_shared_parts_once(model):
     policy = model.policy_parameters()
     fill(policy)
-    strategy = [None if n % 3 == 0 else 0.5 * p.grad.roll(1, 0) for n, p in enumerate(policy)]
-    pairs = zip(policy, strategy, strict=True)
-    regular = [torch.zeros_like(p) if s is None else s for p, s in pairs]
+    strategy = {p: 0.5 * p.grad.roll(1, 0) for n, p in enumerate(policy) if n % 3}
+    regular = [strategy.get(p, torch.zeros_like(p)) for p in policy]
     main = torch.cat([(p.grad - r).flatten() for p, r in zip(policy, regular, strict=True)])
     strategic = torch.cat([r.flatten() for r in regular])
     norms = float(main.norm()), float(strategic.norm())
@@ -433,3 +432,19 @@ def test_the_conflict_counts_shared_parts_once(model):
     found = update.Gradients(model).conflict(policy, strategy)
 
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_who_reads_everything_keeps_its_logic():
+    members = [{}, {"reads": "everything"}]
+    settings = {"population__agents": 2, "population__members": members, "news__linear": True}
+    trainer, state, examples = build_round_trainer(**settings, objective__lambda_div=0.0)
+    policy = trainer.model.policy_adapter_parameters()
+    before, (first, kept) = [one.detach().clone() for one in policy], list(state.logics)
+
+    result = run_step(trainer, state, examples)
+    assert result.group_logics[0] != [first] * 3 and result.group_logics[1] == [kept] * 3
+    assert state.logics[1] == kept
+    moved = [
+        (one - other).flatten(1).any(1).tolist() for one, other in zip(policy, before, strict=True)
+    ]
+    assert [any(of_agent) for of_agent in zip(*moved, strict=True)] == [True, False]

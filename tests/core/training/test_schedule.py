@@ -162,6 +162,14 @@ def test_paid_rewritings_are_guessed_within_a_half():
     assert units[Work.REWRITING] / units[Work.TRAINING] == pytest.approx(26.3 / 1.07, rel=0.5)
 
 
+def test_a_validation_of_all_windows_is_guessed_like_the_calibration():
+    config = RunConfig.preset("full")
+    for count, share in ((0, 1.0), (2 * CALIBRATED, 1.0), (CALIBRATED // 2, 0.5)):
+        changed = config.with_overrides({"run.validation_windows": count})
+        units = guess_units(changed, LAYERS, CALIBRATED)
+        assert units[Work.VALIDATION] == pytest.approx(share * units[Work.CALIBRATION], rel=0.01)
+
+
 def test_what_is_left_counts_all_later_work():
     left = count_work_left(SCHEDULE, 300, ROUNDS, validate_every=40, calibrates=True, refits=True)
     parts = (left[work] for work in (Work.TRAINING, Work.REWRITING, Work.VALIDATION))

@@ -7,6 +7,7 @@ import pytest
 
 from compevo_pipeline.config.settings import Layout
 from compevo_pipeline.defs.asset_keys import model_key, next_day_key, series_key, windows_key
+from compevo_pipeline.defs.command_events import report_forecast
 from compevo_pipeline.storage.runs import find_current_run, hash_model
 from tests.support.commands import invoke
 
@@ -109,3 +110,8 @@ def test_a_fault_of_dagster_fails_no_command(home, tmp_path, monkeypatch, caplog
     assert invoke("forecast", "sold") == shown
     (warning,) = (one for one in caplog.records if one.name.startswith("compevo"))
     assert warning.levelname == "WARNING" and "Dagster's UI" in warning.message
+
+
+def test_a_mistake_of_ours_is_no_warning_about_dagster():
+    with pytest.raises(AttributeError):
+        report_forecast(None, "sold", found=None)

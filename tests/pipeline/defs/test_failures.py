@@ -1,5 +1,6 @@
 import shutil
 import sqlite3
+from datetime import UTC, datetime
 
 import dagster as dg
 import pytest
@@ -7,8 +8,10 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from compevo_core import errors
+from compevo_core.runtime.files import StoreBusy
 from compevo_pipeline import errors as failures
 from compevo_pipeline.config.settings import REPOSITORY
+from compevo_pipeline.defs.assets.report import clean_dagster
 from compevo_pipeline.defs.definition import to_dagster, translate_errors
 from compevo_pipeline.defs.jobs import run_job, translate_record_errors
 from compevo_pipeline.defs.loggers import progress_logger
@@ -49,6 +52,8 @@ def test_a_step_waits_shortly(error, attempt, wait_s):
 
 def test_a_transient_error_without_tries_is_final():
     assert isinstance(to_dagster(errors.SourceTransient("torn on disk"), retry=False), dg.Failure)
+    # A file stays torn, but another run frees what it holds.
+    assert isinstance(to_dagster(StoreBusy("held"), retry=False), dg.RetryRequested)
     failure = to_dagster(errors.SourceTransient("timeout at x"), attempt=3)
     assert isinstance(failure, dg.Failure)
     assert failure.allow_retries is False
@@ -91,6 +96,13 @@ def full_disk():
 def test_each_fault_of_records_has_a_remedy(message, remedy):
     with pytest.raises(errors.StorageError, match=remedy), translate_record_errors():
         raise OperationalError("INSERT", {}, sqlite3.OperationalError(message))
+
+
+def test_settings_of_dagster_that_cannot_be_read_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    (tmp_path / "dagster.yaml").write_text("a: [")
+    with pytest.raises(errors.ConfigError, match=r"dagster\.yaml.*ParserError.*correct it"):
+        clean_dagster(datetime.now(UTC))
 
 
 @pytest.mark.parametrize("is_full_at_once", [True, False])

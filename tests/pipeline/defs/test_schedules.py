@@ -396,6 +396,9 @@ def test_failed_checks_are_told_once(settings, receiver, tmp_path):
         assert sorted(message.split()[2] for message in receiver.messages) == ["drift", "schema"]
         assert look(now + timedelta(days=1), cursor)[0] == "0 new alert(s)"
         dg.materialize([made, *CHECKS], instance=instance, raise_on_error=False)
+        # Runs that wait in the queue, such as those of a backfill, hide no check.
+        for _ in range(3):
+            instance.create_run_for_job(defs.resolve_implicit_global_asset_job_def())
         assert look(now + timedelta(days=1), cursor)[0] == "2 new alert(s)"
 
 

@@ -87,12 +87,6 @@ def test_bad_articles_are_counted_by_kind(workspace):
     assert counts["articles"] == workspace.news_store().read_articles().height == 41
 
 
-def test_a_second_opinion_may_be_silent():
-    feeds = default_feeds()
-    named = {feed.name for of_set in feeds.values() for feed in of_set if feed.is_optional}
-    assert "exchange-rba" in named and not named & {"exchange", "aemo", "gdelt"}
-
-
 def test_a_gap_is_refused_unless_accepted(workspace):
     head = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\n"
     rows = [f"NSW1,2020/01/01 0{k}:00:00,{7000 + k},50,TRADE\n" for k in (1, 2)]

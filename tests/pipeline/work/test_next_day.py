@@ -139,11 +139,7 @@ def test_later_data_are_no_newest_input(layout):
     late = make_articles([origin.until - HALF_HOUR, origin.until + HALF_HOUR])
     newest = find_newest_known(views, frames.series, published=frames.published, articles=late)
 
-    assert newest.as_facts() == {
-        "values": {"NSW1": origin.until.isoformat()},
-        "publication": origin.until.isoformat(),
-        "article": (origin.until - HALF_HOUR).isoformat(),
-    }
+    assert newest == ({"NSW1": origin.until}, origin.until, origin.until - HALF_HOUR)
 
 
 def test_revised_data_leave_the_record(fresh):

@@ -13,36 +13,11 @@ import pytest
 from compevo_core.errors import DataError
 from compevo_core.evaluation.scopes import ForecastPanel, Scope, build_panels, write_panels
 from compevo_core.paper.planted_news import CONTROL_SCHEMA, SPECIALISTS_SCHEMA
-from compevo_core.paper.report import figures
-from compevo_core.paper.report.evidence_tables import (
-    Gain,
-    control_table,
-    format_control,
-    format_evidence,
-    judge_control,
-    judge_question,
-    judge_text,
-    list_evidence,
-    search_table,
-    show_control,
-    summarize_evidence,
-    text_table,
-)
+from compevo_core.paper.report import evidence_tables, figures, run_sections
 from compevo_core.paper.report.figures import THIRD, Line, get_figure, plot_lines
-from compevo_core.paper.report.inputs import collect_scores, read_inputs, read_panels, read_run
+from compevo_core.paper.report.inputs import collect_scores, read_inputs, read_panels
 from compevo_core.paper.report.paper_tables import show_curves
 from compevo_core.paper.report.result_tables import show_panel
-from compevo_core.paper.report.run_sections import (
-    GROUPS,
-    find_limits,
-    list_groups,
-    make_curve,
-    plot_rewards,
-    rank_news,
-    run_plateau_table,
-    shift_table,
-    topics_table,
-)
 from compevo_core.paper.run_traces import TRACE_SCHEMA
 from compevo_core.report.charts import MOST_STEPS, TimeLine, draw_chart
 from tests.support import population as small
@@ -90,7 +65,10 @@ ROUNDS = [
 
 
 def test_the_table_has_effects_arms_and_shares():
-    table, verdict = control_table(_make_rows()), judge_control(_make_rows())
+    table, verdict = (
+        evidence_tables.control_table(_make_rows()),
+        evidence_tables.judge_control(_make_rows()),
+    )
     cells = {(row[0], row[1]): row for row in table.rows}
 
     assert len(cells) == 2 * 5
@@ -103,7 +81,7 @@ def test_the_table_has_effects_arms_and_shares():
 
 
 def test_the_picture_has_arms_and_shares():
-    dose, named = show_control(_make_rows(), ROUNDS).plots
+    dose, named = evidence_tables.show_control(_make_rows(), ROUNDS).plots
     lines = {line.get_label(): list(line.get_ydata()) for line in dose.draw().lines}
 
     assert lines["evolved logics"] == [0.6]
@@ -121,7 +99,7 @@ def test_writers_are_compared_with_flat_draws_by_seed():
         for (arm, seed), slope in slopes.items()
     ]
 
-    flat, crossed, policy, no_grpo = search_table(rows).rows
+    flat, crossed, policy, no_grpo = evidence_tables.search_table(rows).rows
     assert tuple(flat[5:8]) == ("0.30 ± 0.14", "n/a", "n/a")
     assert tuple(policy[5:8]) == ("0.50 ± 0.28", "+0.20 ± 1.27", "n/a")
     assert tuple(crossed[6:8]) == ("+0.30 ± 0.00", "n/a")
@@ -141,7 +119,7 @@ def _make_specialists(world, effect, seeds, **of_arms):
 def test_questions_are_answered_by_paired_differences():
     wide = {"evolved": 0.7, "independent": 0.3, "one_agent": 0.2, "generalist": 0.8}
     rows = _make_specialists("niches-wide", 2.0, 3, **wide, swapped_news=-0.5)
-    answers, arms = list_evidence("specialists", rows)
+    answers, arms = evidence_tables.list_evidence("specialists", rows)
 
     first = dict(zip(answers.header, answers.rows[0], strict=True))
     assert first["World"] == "eight of a hundred topics" and first["Seeds"] == "3"
@@ -164,27 +142,31 @@ def test_several_worlds_are_counted_by_interval_side():
         for row in _make_specialists("plain", 2.0, 3, **{arm: plain[arm]})
     ]
     rows += _make_specialists("plain", 0.0, 2, evolved=1.0, prior=0.5)
-    answers, arms = list_evidence("specialists", rows)
+    answers, arms = evidence_tables.list_evidence("specialists", rows)
 
     assert re.findall(r"more in \d|seeds in \d", answers.verdict) == ["more in 1", "seeds in 1"]
     assert "(+0.40 to +0.40)" in answers.verdict and "(-0.01 to -0.01)" in answers.verdict
-    assert judge_question([Gain(0.1, 0.2, 5)]).startswith("No measurable difference")
-    assert judge_question([Gain(0.1, 0.2, 2)] * 2).startswith("Not decided: of 2 worlds")
+    assert evidence_tables.judge_question([evidence_tables.Gain(0.1, 0.2, 5)]).startswith(
+        "No measurable difference"
+    )
+    assert evidence_tables.judge_question([evidence_tables.Gain(0.1, 0.2, 2)] * 2).startswith(
+        "Not decided: of 2 worlds"
+    )
     assert "+0.50 ± 0.00" in arms.verdict and "2 trainings" in arms.verdict
 
 
 def test_missing_rows_or_rivals_answer_nothing():
-    assert "compevo paper experiment" in format_evidence("specialists", [])
+    assert "compevo paper experiment" in evidence_tables.format_evidence("specialists", [])
     rows = _make_specialists("plain", 2.0, 1, evolved=0.9, independent=0.8)
     assert "No world has two seeds" in render_undrawn(make_inputs(specialists=rows))
-    text = format_evidence("specialists", rows)
+    text = evidence_tables.format_evidence("specialists", rows)
     assert text.count("No world has two seeds") == 1 and "contribution | 0.90" in text
 
 
 def test_documents_get_the_evidence_or_the_command():
-    text = format_control(_make_rows(), ROUNDS)
+    text = evidence_tables.format_control(_make_rows(), ROUNDS)
     assert text.count("data:image/svg+xml") == 2 and "| evolved logics |" in text
-    assert "experiment control" in format_control([], [])
+    assert "experiment control" in evidence_tables.format_control([], [])
 
 
 def _make_text_row(arm, mae, seed=None, **changes):
@@ -207,34 +189,36 @@ TEXT_ROWS = [
 
 
 def test_an_arm_gives_means_and_ridge_shares():
-    lines = {row[0]: row for row in text_table(TEXT_ROWS).rows}
+    lines = {row[0]: row for row in evidence_tables.text_table(TEXT_ROWS).rows}
     assert tuple(lines["evolved logics"][1:5]) == ("yes", "2", "1.75", "-12.5 % ± 3.5")
     assert lines["calendar ridge"][4] == "n/a"
     assert "-0.6 to -0.2" in lines["ridge by part of the day and number"][5]
 
     # The verdict names the best of the logics that were written by hand.
     shares = ("-20.0 %", "+10.0 %", "-12.5 %", "-22.5 %", "-7.5 %")
-    assert all(share in judge_text(TEXT_ROWS) for share in shares)
-    assert "-22.5 %" not in judge_text(TEXT_ROWS[:3])
+    assert all(share in evidence_tables.judge_text(TEXT_ROWS) for share in shares)
+    assert "-22.5 %" not in evidence_tables.judge_text(TEXT_ROWS[:3])
 
 
 def test_many_tables_make_a_two_sentence_finding():
     other = [row | {"world": "home"} for row in _make_rows() if row["arm"] != "oracle-logics"]
     chance = [row | {"dataset": "other", "interval_high": 0.1} for row in TEXT_ROWS]
 
-    found = summarize_evidence([*_make_rows(), *other], [*TEXT_ROWS, *chance])
+    found = evidence_tables.summarize_evidence([*_make_rows(), *other], [*TEXT_ROWS, *chance])
 
     assert "85.7 % to 85.7" in found and "1 world(s)" in found and "1 of 2" in found
-    assert summarize_evidence([], []).startswith("No world")
+    assert evidence_tables.summarize_evidence([], []).startswith("No world")
 
 
 def test_every_data_set_has_its_own_table():
     other = [row | {"dataset": "other", "foresight": False} for row in TEXT_ROWS[:3]]
-    first, second = format_evidence("text", [*TEXT_ROWS, *other]).split("**Other")
+    first, second = evidence_tables.format_evidence("text", [*TEXT_ROWS, *other]).split("**Other")
 
-    assert [len(table.rows) for table in list_evidence("text", [*TEXT_ROWS, *other])] == [8, 3]
+    assert [
+        len(table.rows) for table in evidence_tables.list_evidence("text", [*TEXT_ROWS, *other])
+    ] == [8, 3]
     assert "foresight:" in first and "foresight:" not in second
-    assert "compevo paper experiment" in format_evidence("text", [])
+    assert "compevo paper experiment" in evidence_tables.format_evidence("text", [])
 
 
 def test_every_panel_method_fits_the_legend():
@@ -335,15 +319,19 @@ def rows_of(*rows):
 def test_a_point_averages_agents_seeds_and_rounds():
     # Seed 1 has three agents and must not count three times.
     rows = rows_of((0, 4, 0, 2), (1, 4, 0, 6), (1, 4, 1, 6), (1, 4, 2, 9))
-    assert make_curve(rows, "unique_news", {}) == Line([4.0], [4.5], {}, ([2.0], [7.0]))
-    assert make_curve(rows, "reward", {}) == Line([], [])
+    assert run_sections.make_curve(rows, "unique_news", {}) == Line(
+        [4.0], [4.5], {}, ([2.0], [7.0])
+    )
+    assert run_sections.make_curve(rows, "reward", {}) == Line([], [])
 
     # Neighbouring rounds share a point, if both have a value.
-    rows = rows_of(*((0, number, 0, number) for number in range(2 * GROUPS)))
+    rows = rows_of(*((0, number, 0, number) for number in range(2 * run_sections.GROUPS)))
     is_even = pl.col("round") % 2 == 0
     every_other = rows.with_columns(pl.when(is_even).then("unique_news").alias("unique_news"))
-    assert make_curve(rows, "unique_news", {}).y == [number + 0.5 for number in range(0, 40, 2)]
-    assert make_curve(every_other, "unique_news", {}).x == list(range(0, 40, 2))
+    assert run_sections.make_curve(rows, "unique_news", {}).y == [
+        number + 0.5 for number in range(0, 40, 2)
+    ]
+    assert run_sections.make_curve(every_other, "unique_news", {}).x == list(range(0, 40, 2))
 
 
 def test_ranks_cover_last_rounds_within_each_seed():
@@ -353,7 +341,7 @@ def test_ranks_cover_last_rounds_within_each_seed():
         *((0, number, agent, 2 + 4 * agent) for number in (1, 2) for agent in (0, 1)),
         *((1, number, agent, 8 - 4 * agent) for number in (1, 2) for agent in (0, 1)),
     )
-    assert rank_news(rows, 2) == [7.0, 3.0]
+    assert run_sections.rank_news(rows, 2) == [7.0, 3.0]
 
 
 @pytest.fixture(scope="module")
@@ -362,7 +350,7 @@ def inputs(tmp_path_factory):
 
 
 def test_a_group_names_budget_seeds_and_updates(inputs):
-    (group,) = list_groups(inputs)
+    (group,) = run_sections.list_groups(inputs)
     assert group["title"] == "Electricity, budget small"
     assert [len(group["curves"][name].plots) for name in PICTURES] == [2, 2, 2, 1]
     assert group["curves"]["seeds"] == group["space"]["seeds"] == "MAD-RL 1 and CompEvo 2"
@@ -371,7 +359,7 @@ def test_a_group_names_budget_seeds_and_updates(inputs):
         error = last.filter(method=method)["val_error"].mean()
         assert f"{name} {error:.4f}" in group["curves"]["end"]
 
-    table = shift_table(inputs.traces)
+    table = run_sections.shift_table(inputs.traces)
     assert table.header[1:] == ["Epoch 1", "updates", "Epoch 2", "updates", *table.header[5:]]
     (row,) = table.rows
     # Two seeds, three agents; the first of twelve rounds follows no rewriting.
@@ -380,7 +368,7 @@ def test_a_group_names_budget_seeds_and_updates(inputs):
 
 
 def test_all_methods_rewards_share_one_scale(inputs):
-    plots = plot_rewards(inputs.traces)
+    plots = run_sections.plot_rewards(inputs.traces)
     values = [y for plot in plots for line in plot.draw().lines for y in line.get_ydata()]
 
     (scale,) = {plot.draw().get_ylim() for plot in plots}
@@ -396,20 +384,20 @@ def test_all_methods_rewards_share_one_scale(inputs):
 )
 def test_axis_limits_are_known_before_drawing(line):
     drawn = plot_lines([line], "", size=THIRD).draw()
-    assert find_limits([line]) == pytest.approx(drawn.get_ylim(), rel=1e-12)
+    assert run_sections.find_limits([line]) == pytest.approx(drawn.get_ylim(), rel=1e-12)
 
 
 def test_nothing_is_drawn_of_what_has_no_rows(inputs):
-    assert list_groups(make_inputs()) == []
+    assert run_sections.list_groups(make_inputs()) == []
     assert 'id="mechanism"' not in render_undrawn(make_inputs())
     still = replace(inputs, traces=inputs.traces.filter(inputs.traces["method"] == "mad-rl"))
-    (group,) = list_groups(replace(still, logics=inputs.logics.clear()))
+    (group,) = run_sections.list_groups(replace(still, logics=inputs.logics.clear()))
     assert [group["curves"][name] is None for name in PICTURES] == [False] * 3 + [True]
     assert [group[name] for name in ("plateau", "topics", "shifts", "space")] == [None] * 4
 
 
 def test_a_long_run_tests_its_own_agents():
-    assert run_plateau_table(make_run()) is None
+    assert run_sections.run_plateau_table(make_run()) is None
     run = replace(make_run(), rounds=make_rounds(60))
     rewards = [{"rewards": [0.01 * number] * 3} for number in range(60)]
     rising = [
@@ -417,8 +405,8 @@ def test_a_long_run_tests_its_own_agents():
         for record, changes in zip(run.rounds, rewards, strict=True)
     ]
 
-    table = run_plateau_table(run)
-    (first, *_) = run_plateau_table(replace(run, rounds=rising)).rows
+    table = run_sections.run_plateau_table(run)
+    (first, *_) = run_sections.run_plateau_table(replace(run, rounds=rising)).rows
 
     assert [row[0] for row in table.rows] == ["agent 0", "agent 1", "agent 2"]
     assert first[2:4] == ["+1.0000", "+1.0000 to +1.0000"]
@@ -430,7 +418,7 @@ def test_topics_count_agents_and_alike_logics_are_seen(inputs):
     texts = pl.Series("topics", topics)
     frame = inputs.logics.sort("method").with_columns(texts, pl.lit("one").alias("logic"))
 
-    debate, own = topics_table(frame).rows
+    debate, own = run_sections.topics_table(frame).rows
     assert own[:5] == ["CompEvo", "6", "1 of 6", "2", "fuel prices (2), public holidays (1)"]
     assert debate[:5] == ["MAD-RL", "3", "1 of 3", "0", "n/a"]
     distances = inputs.logics.filter(pl.col("method") == "mad-rl")["distance_to_others"]
@@ -442,7 +430,7 @@ def test_the_logics_page_runs_no_script(inputs):
     assert "Logics in space" in page and HOSTILE not in page
     assert "<script" not in page and "script-src" not in page
 
-    (group,) = list_groups(inputs)
+    (group,) = run_sections.list_groups(inputs)
     axis = group["space"]["picture"].plots[0].draw()
     names = [text.get_text() for text in get_figure(axis).legends[0].get_texts()]
     assert names == ["MAD-RL", "CompEvo"]
@@ -474,14 +462,7 @@ def test_panels_survive_files_unless_they_are_broken(tmp_path):
         read_panels(path)
 
 
-def test_a_run_folder_is_read_whole(tmp_path):
-    run = read_run(write_run(tmp_path / "electricity"))
-    assert (run.name, run.agents, len(run.rounds), len(run.panels)) == ("electricity", 3, 6, 1)
-    assert run.setting("forecast", "prior") == "calendar-ridge"
-    assert run.setting("forecast", "nothing") == ""
-
-
-def test_checks_and_tests_are_recognised(tmp_path):
+def test_a_folder_of_rows_and_runs_is_read_whole(tmp_path):
     make_rows().write_csv(tmp_path / "main.csv")
     (test,) = make_inputs().paired
     pl.DataFrame([test | {"seeds": "0"}]).write_csv(tmp_path / "paired.csv")
@@ -496,7 +477,12 @@ def test_checks_and_tests_are_recognised(tmp_path):
     assert inputs.checks == [passed, make_check("no 2026 in training", False, "one window")]
     assert list(inputs.paired) == [test | {"seeds": "0"}]
     assert list(inputs.unread) == ["memory.csv"]
-    assert isinstance(inputs.runs[0].panels[0], ForecastPanel)
+
+    (run,) = inputs.runs
+    assert (run.name, run.agents, len(run.rounds)) == ("electricity", 3, 6)
+    assert [type(panel) for panel in run.panels] == [ForecastPanel]
+    assert run.setting("forecast", "prior") == "calendar-ridge"
+    assert run.setting("forecast", "nothing") == ""
 
 
 def test_a_panel_holds_methods_and_newest_news():

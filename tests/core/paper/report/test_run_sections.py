@@ -5,19 +5,8 @@ from functools import cache
 
 import pytest
 
+from compevo_core.paper.report import run_sections
 from compevo_core.paper.report.inputs import empty_rows
-from compevo_core.paper.report.run_sections import (
-    POLICY,
-    THEORY,
-    build_run_sections,
-    growth_table,
-    plot_losses,
-    plot_values,
-    view_calibration,
-    view_health,
-    view_logics,
-    view_lud,
-)
 from tests.support.report_samples import (
     GAINS,
     LUD,
@@ -68,13 +57,13 @@ def render_staged():
 
 
 def test_rounds_without_samples_leave_no_point():
-    kl, _, _ = plot_values(staged_run(), POLICY)
+    kl, _, _ = run_sections.plot_values(staged_run(), run_sections.POLICY)
     assert list(kl.draw().get_lines()[0].get_xdata()) == [8, 12, 16]
-    gap = plot_values(staged_run(), THEORY)[0].draw()
+    gap = run_sections.plot_values(staged_run(), run_sections.THEORY)[0].draw()
     assert list(gap.get_lines()[0].get_xdata()) == [8, 12, 16]
 
     # What every round has keeps every point.
-    loss = plot_losses(staged_run())[0].draw()
+    loss = run_sections.plot_losses(staged_run())[0].draw()
     assert len(loss.get_lines()[0].get_xdata()) == ROUNDS
 
 
@@ -82,13 +71,13 @@ def test_final_regret_is_the_last_measured_one():
     rounds = staged_rounds()
     rounds[-1] = rounds[-1].model_copy(update={"regret": []})
 
-    growth = growth_table(replace(staged_run(), rounds=rounds))
+    growth = run_sections.growth_table(replace(staged_run(), rounds=rounds))
     assert growth.rows[0][1] == f"{rounds[-2].regret[0]:.4f}"
     assert growth.rows[0][4] == "21 of 3"
 
 
 def test_the_logics_table_says_what_became_of_each():
-    view = view_logics(staged_run(), [])
+    view = run_sections.view_logics(staged_run(), [])
     assert view["table"].rows == [
         ["agent 0", "watch storms", "as at the start"],
         ["agent 1", "read policy", "read policy again again again"],
@@ -104,7 +93,7 @@ def test_an_unchanged_run_claims_no_samples():
     run = replace(make_run(), rounds=fixed)
     page = render(run)
 
-    assert view_logics(run, [])["samples"]["written"] == 0
+    assert run_sections.view_logics(run, [])["samples"]["written"] == 0
     assert 'id="logics-0"' in page and "texts written" not in page
 
 
@@ -143,7 +132,7 @@ def searched_run():
 
 
 def test_the_first_section_shows_what_was_learnt():
-    page = build_run_sections([searched_run()], AUDIT)
+    page = run_sections.build_run_sections([searched_run()], AUDIT)
     assert page[0].anchor == "logics-0" and page[0].view["swapped"] == "80 of 160"
     topics, gains, errors = (plot.draw() for plot in page[0].view["picture"].plots)
     labels = [label.get_text() for label in topics.get_yticklabels()]
@@ -158,14 +147,14 @@ def test_the_first_section_shows_what_was_learnt():
 def test_an_audit_of_another_model_is_ignored():
     for change in ({"artifact_hash": "other"}, {"split": "val"}):
         others = [row | change for row in AUDIT]
-        (section, *_) = build_run_sections([searched_run()], others)
+        (section, *_) = run_sections.build_run_sections([searched_run()], others)
         assert len(section.view["picture"].plots) == 2 and not section.view["swapped"]
     # A run in free text that kept no record of gains has no picture, and its page renders.
-    assert not view_logics(staged_run(), [])["picture"].plots
+    assert not run_sections.view_logics(staged_run(), [])["picture"].plots
 
 
 def test_health_is_shown_where_measured():
-    view = view_health(staged_run())
+    view = run_sections.view_health(staged_run())
     # The gain of the last ten rounds: 12 to 21.
     means = {"error_correlation": "0.5000", "gain_over_best": "16.50", "effective_agents": "1.50"}
     assert view["means"] == means
@@ -175,7 +164,9 @@ def test_health_is_shown_where_measured():
     joint = replace(run, config=run.config | {"news": {"fit": "joint"}})
 
     for shown in (make_run(), joint):
-        assert "health-0" not in [section.anchor for section in build_run_sections([shown])]
+        assert "health-0" not in [
+            section.anchor for section in run_sections.build_run_sections([shown])
+        ]
 
 
 CALIBRATION = {"windows": 464, "prior_mae": 0.2, "raw_mae": 0.21, "calibrated_mae": 0.19}
@@ -184,7 +175,7 @@ CALIBRATION |= {"blend": [0.5, 0.0, 1.0], "guard": "equal"}
 
 def test_calibration_shows_shares_and_the_guard():
     run = replace(staged_run(), summary={"calibration": CALIBRATION})
-    view = view_calibration(run)
+    view = run_sections.view_calibration(run)
 
     assert [row[1] for row in view["table"].rows] == ["0.2000", "0.2100", "0.1900"]
     assert view["shares"].count(" % for agent") == 3 and "50.0 % for" in view["shares"]
@@ -192,21 +183,21 @@ def test_calibration_shows_shares_and_the_guard():
 
 
 def test_regret_growth_has_intervals_or_reasons():
-    rows = growth_table(make_run()).rows
+    rows = run_sections.growth_table(make_run()).rows
     assert [row[3] for row in rows] == ["0.31 to 0.74", "0.80 to 1.12", "", "1.20 to 1.60"]
     words = ("below 1", "includes 1", "fewer than 8 rounds", "above 1")
     assert all(word in row[5] for word, row in zip(words, rows, strict=True))
 
     unmeasured = make_rounds(3, regret=None, fixed_rewards=None, played_rewards=None)
-    assert growth_table(replace(make_run(), rounds=unmeasured)) is None
-    assert growth_table(replace(make_run(), summary={})) is None
+    assert run_sections.growth_table(replace(make_run(), rounds=unmeasured)) is None
+    assert run_sections.growth_table(replace(make_run(), summary={})) is None
 
 
 LUD_TABLES = ("distances", "scores", "agreement", "gains")
 
 
 def test_lud_is_shown_by_agent_and_judge():
-    view = view_lud(make_run())
+    view = run_sections.view_lud(make_run())
     distances, scores, agreement, gains = (view[name] for name in LUD_TABLES)
 
     assert view["has_local_judge"]
@@ -223,7 +214,9 @@ def test_lud_is_shown_by_agent_and_judge():
 @pytest.mark.parametrize("gains", [{}, {"gains": GAINS | {"n": 0}}])
 def test_a_lone_judge_has_no_agreement_or_gains(gains):
     judge = {key: value for key, value in LUD["judges"][1].items() if key != "gains"} | gains
-    view = view_lud(replace(make_run(), lud=LUD | {"judges": [judge], "agreement": []}))
+    view = run_sections.view_lud(
+        replace(make_run(), lud=LUD | {"judges": [judge], "agreement": []})
+    )
 
     shown = [view[name] is not None for name in LUD_TABLES]
     assert shown == [True, True, False, False] and not view["has_local_judge"]
@@ -231,6 +224,8 @@ def test_a_lone_judge_has_no_agreement_or_gains(gains):
 
 def test_lud_needs_a_measurement_of_this_model():
     unmeasured = replace(make_run(), lud={}, lud_rows=())
-    assert "lud-0" not in [section.anchor for section in build_run_sections([unmeasured])]
+    assert "lud-0" not in [
+        section.anchor for section in run_sections.build_run_sections([unmeasured])
+    ]
     stale = replace(make_run(), lud=LUD | {"artifact_hash": "other"})
-    assert view_lud(stale).keys() == {"is_stale", "finding"}
+    assert run_sections.view_lud(stale).keys() == {"is_stale", "finding"}

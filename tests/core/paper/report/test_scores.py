@@ -10,6 +10,7 @@ import pytest
 from compevo_core.errors import DataError
 from compevo_core.evaluation.scoring import COMPEVO
 from compevo_core.paper.declared import BUDGETS, rank_budget
+from compevo_core.paper.report import paper_tables
 from compevo_core.paper.report.inputs import (
     average_over_seeds,
     collect_scores,
@@ -19,19 +20,6 @@ from compevo_core.paper.report.inputs import (
     select_pooled,
     share_budget,
 )
-from compevo_core.paper.report.paper_tables import (
-    AGENTS,
-    DATASETS,
-    MAIN,
-    TableLine,
-    error_table,
-    find_published,
-    list_contradictions,
-    list_tasks,
-    macro_reduction,
-    skill_score,
-    win_rate,
-)
 from tests.support.report_samples import NOW, make_frame, make_inputs, make_row, make_rows
 
 SCOPE = ("electricity", "n2f-test-100")
@@ -40,24 +28,27 @@ SCOPE = ("electricity", "n2f-test-100")
 @pytest.mark.parametrize(("metric", "reduction"), [("rmse", 0.298), ("mape_pct", 0.303)])
 def test_the_macro_average_reproduces_the_papers_figures(metric, reduction):
     pairs = [
-        tuple(find_published(AGENTS, name, method, metric).value for method in (COMPEVO, "mad-rl"))
-        for name in DATASETS
+        tuple(
+            paper_tables.find_published(paper_tables.AGENTS, name, method, metric).value
+            for method in (COMPEVO, "mad-rl")
+        )
+        for name in paper_tables.DATASETS
     ]
-    assert macro_reduction(pairs) == pytest.approx(reduction, abs=5e-4)
+    assert paper_tables.macro_reduction(pairs) == pytest.approx(reduction, abs=5e-4)
 
 
 def test_a_tie_is_half_a_win():
     tasks = {"a": {"x": 1.0, "y": 1.0, "z": 2.0}, "b": {"x": 1.0, "y": 3.0}}
-    assert win_rate("x", tasks) == pytest.approx((0.5 + 1 + 1) / 3)
-    assert win_rate("z", {"a": {"z": 1.0}}) is None
+    assert paper_tables.win_rate("x", tasks) == pytest.approx((0.5 + 1 + 1) / 3)
+    assert paper_tables.win_rate("z", {"a": {"z": 1.0}}) is None
 
 
 def test_skill_bounds_what_one_task_can_do():
     tasks = {"a": {"x": 1.0, "persistence": 2.0}, "b": {"x": 1.0, "persistence": 8.0}}
-    assert skill_score("x", tasks) == pytest.approx(1 - math.sqrt(1 / 2 * 1 / 8))
+    assert paper_tables.skill_score("x", tasks) == pytest.approx(1 - math.sqrt(1 / 2 * 1 / 8))
     tasks["b"] = {"x": 1.0, "persistence": 1e9}
-    assert skill_score("x", tasks) == pytest.approx(1 - math.sqrt(1 / 2 * 0.01))
-    assert skill_score("x", {"a": {"x": 1.0}}) is None
+    assert paper_tables.skill_score("x", tasks) == pytest.approx(1 - math.sqrt(1 / 2 * 0.01))
+    assert paper_tables.skill_score("x", {"a": {"x": 1.0}}) is None
 
 
 def test_seeds_of_one_configuration_give_mean_and_spread():
@@ -86,7 +77,9 @@ def test_the_largest_budget_stands_for_a_method():
 
     assert (scores["film"]["mae"], scores["film"]["budget"]) == (5.0, "tuned")
     assert scores["dlinear"]["budget"] == "quick"
-    texts = error_table([TableLine(m, score, {}) for m, score in scores.items()], "").rows
+    texts = paper_tables.error_table(
+        [paper_tables.TableLine(m, score, {}) for m, score in scores.items()], ""
+    ).rows
     assert {row[-1] for row in texts} == {"1, tuned budget", "1, quick budget"}
 
     # Every budget of the benchmark has its place.
@@ -128,11 +121,11 @@ def test_scores_of_a_scope_are_computed_once():
 
 def test_tasks_are_series_where_there_are_several():
     scores = collect_scores(make_rows(), *SCOPE)
-    tasks = list_tasks(scores)
+    tasks = paper_tables.list_tasks(scores)
     alone = {"x": scores["gbm"] | {"by_entity": {"AUD": 1.0}}}
 
     assert len(tasks) == 5 and set(tasks["NSW1"]) == set(scores)
-    assert list(list_tasks(alone)) == ["pooled"]
+    assert list(paper_tables.list_tasks(alone)) == ["pooled"]
 
 
 def test_whole_and_published_test_sets_come_first():
@@ -147,7 +140,7 @@ def test_whole_and_published_test_sets_come_first():
 
 
 def test_a_printed_mse_that_contradicts_is_named():
-    assert list_contradictions(MAIN, "exchange") == [
+    assert paper_tables.list_contradictions(paper_tables.MAIN, "exchange") == [
         "exchange, dlinear: the printed MSE is 0.1 times the square of the printed RMSE."
     ]
 

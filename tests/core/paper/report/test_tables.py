@@ -217,6 +217,8 @@ def test_an_incapable_judge_is_named():
 
     assert gains.rows[0][:3] == ["low, by local:x", "0.5000", "0.5000"]
     assert gains.rows[0][-1] == "electricity, run aaaaaaaaaa, validation windows"
+    # The paper's figures with all their digits.
+    assert ["0.76", "14.20"] in [row[1:3] for row in gains.rows]
     assert any("cannot follow" in note for note in gains.notes)
     assert not any("No row" in note for note in gains.notes)
 

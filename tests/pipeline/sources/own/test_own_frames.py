@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import re
+import zipfile
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -22,7 +23,7 @@ from compevo_pipeline.sources.own.declaration import (
     check_declaration,
     make_spec,
 )
-from compevo_pipeline.sources.own.draft import Request, draft_declaration
+from compevo_pipeline.sources.own.draft import Request, draft_declaration, guess_time
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from compevo_pipeline.sources.own.table import read_columns, read_text_table
 from compevo_pipeline.sources.registry import make_dataset
@@ -377,6 +378,35 @@ def test_a_sheet_of_excel_is_a_table():
         read_text_table(b"PK nothing", "demand.xlsx")
 
 
+def test_sheets_with_the_same_columns_are_one_table():
+    pytest.importorskip("fastexcel")
+    one, content = Path(__file__).with_name("sheet.xlsx"), io.BytesIO()
+    with zipfile.ZipFile(one) as book, zipfile.ZipFile(content, "w") as copy:
+        parts = {name: book.read(name).decode() for name in book.namelist()}
+        page = parts["xl/worksheets/sheet1.xml"]
+        cover = re.sub("<row>.*</row>", "", page)
+        at_noon = page.replace("01:00", "12:00").replace("<v>1.5", '<v>2.5</v></c><c s="1"><v>0.5')
+        for number, text in enumerate((cover, page, at_noon), start=1):
+            parts[f"xl/worksheets/sheet{number}.xml"] = text.replace(
+                "load</t></is></c>", 'load</t></is></c><c t="inlineStr"><is><t>time</t></is></c>'
+            )
+        for name in ("xl/workbook.xml", "xl/_rels/workbook.xml.rels"):
+            entry = re.search(r"<(sheet|Relationship) [^>]*/>", parts[name])[0]
+            entries = (re.sub(r'1(?=["\.])|(?<=")a', number, entry) for number in "123")
+            parts[name] = parts[name].replace(entry, "".join(entries))
+        space = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+        parts["xl/styles.xml"] = (
+            f'<styleSheet xmlns="{space}"><cellXfs><xf/><xf numFmtId="20"/></cellXfs></styleSheet>'
+        )
+        for name, text in parts.items():
+            copy.writestr(name, text)
+    table = read_text_table(content.getvalue(), "a.xlsx")
+    assert table.drop("line").rows() == [
+        ("2024-01-01 01:00", "1.5", None),
+        ("2024-01-01 12:00", "2.5", "12:00:00"),
+    ]
+
+
 def test_whole_numbers_of_a_typed_file_are_integers():
     content = io.BytesIO()
     columns = {"Year": [2024.0] * 2, "Month": [1.0, 2.0], "load": [1.5, 2.0], "shop": [7.0, None]}
@@ -387,11 +417,24 @@ def test_whole_numbers_of_a_typed_file_are_integers():
     assert table.rows() == [(1, "1.5", "7", "2024-01"), (2, "2.0", None, "2024-02")]
 
 
+def test_lists_in_the_cells_of_a_typed_file_are_named():
+    content = io.BytesIO()
+    pl.DataFrame({"day": ["2024-01-01"], "load": [[1.0, 2.0]]}).write_parquet(content)
+    with pytest.raises(DataError, match=r"one cell each, in 'day'.* write a list in a cell as a"):
+        guess_time(read_text_table(content.getvalue(), "a.parquet"), "a.parquet")
+
+
 def test_stamps_in_a_named_format_are_found():
     rows = [f"{FIRST + timedelta(days=i):%d*%m*%Y},{i % 7}" for i in range(200)]
     text = "\n".join(["when,load", *rows, ""])
 
     assert 'time = "when"' in look(text, time_format="%d*%m*%Y").text
+
+
+def test_a_step_finer_than_all_rows_is_refused():
+    days = "".join(f"{FIRST + timedelta(days=i):%Y-%m-%d},{i % 7}\n" for i in range(300))
+    with pytest.raises(DataError, match=r"no rows are 1h apart, as --step says, but 1 day"):
+        look("when,load\n" + days, step="1h")
 
 
 def test_finer_rows_are_seen_and_said():
