@@ -257,11 +257,13 @@ def _drop_other_rows(rows: pl.DataFrame) -> pl.DataFrame:
     number, n_rows = pl.int_range(pl.len()), pl.len()
     is_first, is_last = number < _MOST_OTHER_ROWS, number >= n_rows - _MOST_OTHER_ROWS
     first = pl.nth(0)
+    # More rows that begin so are of a series with that name.
+    is_total = first.str.contains(_TOTAL) & (first.str.contains(_TOTAL).sum() <= _MOST_OTHER_ROWS)
     is_note = (pl.col("n_filled") == 1) & first.str.contains(_TWO_WORDS)
     is_other = (
         (pl.col("n_filled") == 0)
         | (is_first & ~pl.col("has_digit"))
-        | (is_last & (first.str.contains(_TOTAL) | is_note))
+        | (is_last & (is_total | is_note))
     )
     return rows.filter(~texts.select(is_other).to_series())
 

@@ -155,6 +155,14 @@ def test_a_table_is_read_as_declared(text, keys, values):
     assert read(text, **keys) == values
 
 
+def test_a_series_called_total_keeps_its_last_rows():
+    days = [f"2024-01-0{day},{day}" for day in range(1, 8)]
+    rows = [f"{region},{day}" for region in ("North", "Total") for day in days]
+
+    frame = parse("\n".join(["region,stamp,load_mw", *rows]), id="region", step="1d")
+    assert frame["series_id"].value_counts()["count"].to_list() == [7, 7]
+
+
 @pytest.mark.parametrize(
     ("text", "keys", "facts"),
     [
