@@ -59,6 +59,7 @@ _TOTAL = (
 )
 _TWO_WORDS = r"[^\W\d]{2,}\W+[^\W\d]{2,}"
 _EXCEL_BEGINS = 1899
+_SHEET = "sheet"
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_COLUMNS = 20
 
@@ -345,7 +346,10 @@ def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
 
 
 def _read_excel(content: bytes, name: str) -> pl.DataFrame:
-    """Read the first sheet with named columns, and those below it that name the same ones."""
+    """Read the first sheet with named columns, and those after it that name the same ones.
+
+    Where sheets have names that are no numbers, such as regions, a last column ``sheet`` has them.
+    """
     try:
         import fastexcel
     except ImportError as error:
@@ -356,27 +360,27 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
 
     try:
         book = fastexcel.read_excel(content)
-        sheets: list[tuple[int, pl.DataFrame]] = []
+        sheets: list[tuple[str, int, pl.DataFrame]] = []
         for sheet in book.sheet_names:
             tables = (book.load_sheet(sheet, header_row=row) for row in range(_MOST_NOTES))
             # A title above the columns leaves most of them without a name.
             named = (
-                (header_row, table.to_polars())
+                (sheet, header_row, table.to_polars())
                 for header_row, table in enumerate(itertools.takewhile(lambda t: t.height, tables))
                 if _are_names([column.name for column in table.selected_columns])
             )
             sheets += itertools.islice(named, 1)
-        sheets = sheets or [(0, book.load_sheet(0).to_polars())]
+        sheets = sheets or [("", 0, book.load_sheet(0).to_polars())]
     except fastexcel.FastExcelError as error:
         reason = str(error).splitlines()[0]
         raise DataError(
             f"{name} is not an Excel file that can be read ({reason}); save it as .xlsx or .csv"
         ) from error
-    header_row, first = sheets[0]
+    _, header_row, first = sheets[0]
+    joined = [(sheet, cells) for sheet, _, cells in sheets if cells.columns == first.columns]
+    is_told_apart = len(joined) > 1 and not all(sheet.isdigit() for sheet, _ in joined)
     texts = []
-    for _, cells in sheets:
-        if cells.columns != first.columns:
-            continue
+    for sheet, cells in joined:
         # Excel has no dates and no times: they are midnights, and on the day before its first.
         stamps = cells.select(pl.selectors.datetime())
         times = [column.name for column in stamps if (column.dt.year() == _EXCEL_BEGINS).all()]
@@ -387,6 +391,8 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
         ]
         cells = cells.with_columns(pl.col(dates).cast(pl.Date), pl.col(times).dt.time())
         texts.append(_convert_to_text(cells, name).drop(LINE))
+        if is_told_apart and _SHEET not in cells.columns:
+            texts[-1] = texts[-1].with_columns(pl.lit(sheet).alias(_SHEET))
     return pl.concat(texts).with_row_index(LINE, offset=header_row + FIRST_ROW)
 
 

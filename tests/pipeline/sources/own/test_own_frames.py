@@ -386,7 +386,10 @@ def test_a_sheet_of_excel_is_a_table():
         read_text_table(b"PK nothing", "demand.xlsx")
 
 
-def test_sheets_with_the_same_columns_are_one_table():
+@pytest.mark.parametrize(
+    ("names", "morning_sheet", "noon_sheet"), [("123", (), ()), ("abc", ("b",), ("c",))]
+)
+def test_sheets_with_the_same_columns_are_one_table(names, morning_sheet, noon_sheet):
     pytest.importorskip("fastexcel")
     one, content = Path(__file__).with_name("sheet.xlsx"), io.BytesIO()
     with zipfile.ZipFile(one) as book, zipfile.ZipFile(content, "w") as copy:
@@ -400,7 +403,10 @@ def test_sheets_with_the_same_columns_are_one_table():
             )
         for name in ("xl/workbook.xml", "xl/_rels/workbook.xml.rels"):
             entry = re.search(r"<(sheet|Relationship) [^>]*/>", parts[name])[0]
-            entries = (re.sub(r'1(?=["\.])|(?<=")a', number, entry) for number in "123")
+            entries = [
+                re.sub(r'1(?=["\.])', str(number), entry).replace('"a"', f'"{sheet}"')
+                for number, sheet in enumerate(names, start=1)
+            ]
             parts[name] = parts[name].replace(entry, "".join(entries))
         space = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
         parts["xl/styles.xml"] = (
@@ -410,8 +416,8 @@ def test_sheets_with_the_same_columns_are_one_table():
             copy.writestr(name, text)
     table = read_text_table(content.getvalue(), "a.xlsx")
     assert table.drop("line").rows() == [
-        ("2024-01-01 01:00", "1.5", None),
-        ("2024-01-01 12:00", "2.5", "12:00:00"),
+        ("2024-01-01 01:00", "1.5", None, *morning_sheet),
+        ("2024-01-01 12:00", "2.5", "12:00:00", *noon_sheet),
     ]
 
 
