@@ -112,6 +112,14 @@ def test_quarters_are_read(form):
     assert read(texts) == list(QUARTERS.tz_localize("UTC"))
 
 
+def test_days_of_a_spreadsheet_are_read():
+    assert read(["45292", "45292.5", "45293"]) == [
+        pd.Timestamp("2024-01-01", tz="UTC"),
+        pd.Timestamp("2024-01-01 12:00", tz="UTC"),
+        pd.Timestamp("2024-01-02", tz="UTC"),
+    ]
+
+
 @pytest.mark.parametrize(
     "names",
     [
