@@ -59,7 +59,6 @@ _TOTAL = (
 )
 _TWO_WORDS = r"[^\W\d]{2,}\W+[^\W\d]{2,}"
 _EXCEL_BEGINS = 1899
-_SHEET = "sheet"
 _EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_COLUMNS = 20
 
@@ -346,10 +345,7 @@ def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
 
 
 def _read_excel(content: bytes, name: str) -> pl.DataFrame:
-    """Read the first sheet with named columns, and those after it that name the same ones.
-
-    Where sheets have names that are no numbers, such as regions, a last column ``sheet`` has them.
-    """
+    """Read all sheets with the columns of the first; a column ``sheet`` has names in words."""
     try:
         import fastexcel
     except ImportError as error:
@@ -378,21 +374,19 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
         ) from error
     _, header_row, first = sheets[0]
     joined = [(sheet, cells) for sheet, _, cells in sheets if cells.columns == first.columns]
-    is_told_apart = len(joined) > 1 and not all(sheet.isdigit() for sheet, _ in joined)
+    # Regions, not years, are series of their own.
+    are_words = len(joined) > 1 and not all(sheet.isdigit() for sheet, _ in joined)
     texts = []
     for sheet, cells in joined:
         # Excel has no dates and no times: they are midnights, and on the day before its first.
-        stamps = cells.select(pl.selectors.datetime())
-        times = [column.name for column in stamps if (column.dt.year() == _EXCEL_BEGINS).all()]
-        dates = [
-            column.name
-            for column in stamps
-            if (column.dt.time() == time()).all() and column.name not in times
-        ]
-        cells = cells.with_columns(pl.col(dates).cast(pl.Date), pl.col(times).dt.time())
-        texts.append(_convert_to_text(cells, name).drop(LINE))
-        if is_told_apart and _SHEET not in cells.columns:
-            texts[-1] = texts[-1].with_columns(pl.lit(sheet).alias(_SHEET))
+        for column in cells.select(pl.selectors.datetime()):
+            if (column.dt.year() == _EXCEL_BEGINS).all():
+                cells = cells.with_columns(column.dt.time())
+            elif (column.dt.time() == time()).all():
+                cells = cells.with_columns(column.dt.date())
+        text = _convert_to_text(cells, name).drop(LINE)
+        is_named = are_words and "sheet" not in text.columns
+        texts.append(text.with_columns(sheet=pl.lit(sheet)) if is_named else text)
     return pl.concat(texts).with_row_index(LINE, offset=header_row + FIRST_ROW)
 
 

@@ -386,10 +386,8 @@ def test_a_sheet_of_excel_is_a_table():
         read_text_table(b"PK nothing", "demand.xlsx")
 
 
-@pytest.mark.parametrize(
-    ("names", "morning_sheet", "noon_sheet"), [("123", (), ()), ("abc", ("b",), ("c",))]
-)
-def test_sheets_with_the_same_columns_are_one_table(names, morning_sheet, noon_sheet):
+@pytest.mark.parametrize("names", ["123", "abc"])
+def test_sheets_with_the_same_columns_are_one_table(names):
     pytest.importorskip("fastexcel")
     one, content = Path(__file__).with_name("sheet.xlsx"), io.BytesIO()
     with zipfile.ZipFile(one) as book, zipfile.ZipFile(content, "w") as copy:
@@ -414,11 +412,10 @@ def test_sheets_with_the_same_columns_are_one_table(names, morning_sheet, noon_s
         )
         for name, text in parts.items():
             copy.writestr(name, text)
-    table = read_text_table(content.getvalue(), "a.xlsx")
-    assert table.drop("line").rows() == [
-        ("2024-01-01 01:00", "1.5", None, *morning_sheet),
-        ("2024-01-01 12:00", "2.5", "12:00:00", *noon_sheet),
-    ]
+    rows = [("2024-01-01 01:00", "1.5", None), ("2024-01-01 12:00", "2.5", "12:00:00")]
+    if names.isalpha():
+        rows = [(*row, name) for row, name in zip(rows, names[1:], strict=True)]
+    assert read_text_table(content.getvalue(), "a.xlsx").drop("line").rows() == rows
 
 
 def test_whole_numbers_of_a_typed_file_are_integers():
