@@ -5,7 +5,6 @@ Tests call it with fakes for resources and get the same graph that runs in produ
 location of its own (``compevo_pipeline.paper.definitions``), whose faults touch no night.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -78,7 +77,7 @@ def build_defs(
         *(forecast.build_next_day_asset(each, blocks[name]) for name, each in daily.items()),
         *(forecast.build_scored_asset(name, blocks[name]) for name in daily),
         sources.coverage,
-        report.build_site_asset(_write_research, shown),
+        report.build_site_asset(lambda home: _load_wing().write_research(home), shown),
         report.cleaned,
         *(sources.build_broken_asset(name, message) for name, message in broken.items()),
     ]
@@ -92,22 +91,15 @@ def build_defs(
         jobs=[*jobs, sources.coverage_job, sources.backfill_job],
         schedules=[*build_schedules(jobs, deployment), sources.hourly_coverage],
         sensors=[dead_runs, *build_alert_sensors(deployment)],
-        resources={"audit_news": _audit_news},
+        resources={"audit_news": lambda *news, **how: _load_wing().audit_news(*news, **how)},
     )
 
 
-def _audit_news(*arguments: Any, **options: Any) -> None:  # noqa: ANN401 - of the wing's function
-    """Audit news as the wing does; a fault of the wing fails only the step that asks for it."""
-    from compevo_pipeline.paper.assets import audit_news
+def _load_wing() -> Any:  # noqa: ANN401 - a module
+    """Import the wing late: a fault of it fails only the step that needs it."""
+    from compevo_pipeline.paper import assets
 
-    audit_news(*arguments, **options)
-
-
-def _write_research(deployment: Deployment) -> Mapping[str, Any]:
-    """Write the page of experiments as the wing does, and return what the UI shows of it."""
-    from compevo_pipeline.paper.assets import write_research
-
-    return write_research(deployment)
+    return assets
 
 
 defs = build_defs(Settings.from_environment())

@@ -159,9 +159,8 @@ def tabulate_files(entries: Iterable[Entry]) -> pl.DataFrame:
             }
             for entry in entries
         ],
-        schema=dict.fromkeys(("file", "state"), pl.String)
-        | {"tries": pl.Int64}
-        | dict.fromkeys(("asked", "again", "why"), pl.String),
+        schema=dict.fromkeys(("file", "state", "tries", "asked", "again", "why"), pl.String)
+        | {"tries": pl.Int64},
     )
 
 

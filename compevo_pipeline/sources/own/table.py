@@ -257,11 +257,13 @@ def _drop_other_rows(rows: pl.DataFrame) -> pl.DataFrame:
     number, n_rows = pl.int_range(pl.len()), pl.len()
     is_first, is_last = number < _MOST_OTHER_ROWS, number >= n_rows - _MOST_OTHER_ROWS
     first = pl.nth(0)
+    # More rows that begin so are of a series with that name.
+    is_total = first.str.contains(_TOTAL) & (first.str.contains(_TOTAL).sum() <= _MOST_OTHER_ROWS)
     is_note = (pl.col("n_filled") == 1) & first.str.contains(_TWO_WORDS)
     is_other = (
         (pl.col("n_filled") == 0)
         | (is_first & ~pl.col("has_digit"))
-        | (is_last & (first.str.contains(_TOTAL) | is_note))
+        | (is_last & (is_total | is_note))
     )
     return rows.filter(~texts.select(is_other).to_series())
 
@@ -343,7 +345,7 @@ def _read_parquet(content: bytes, name: str) -> pl.DataFrame:
 
 
 def _read_excel(content: bytes, name: str) -> pl.DataFrame:
-    """Read the first sheet with named columns, and those below it that name the same ones."""
+    """Read all sheets with the columns of the first; a column ``sheet`` has names in words."""
     try:
         import fastexcel
     except ImportError as error:
@@ -354,37 +356,37 @@ def _read_excel(content: bytes, name: str) -> pl.DataFrame:
 
     try:
         book = fastexcel.read_excel(content)
-        sheets: list[tuple[int, pl.DataFrame]] = []
+        sheets: list[tuple[str, int, pl.DataFrame]] = []
         for sheet in book.sheet_names:
             tables = (book.load_sheet(sheet, header_row=row) for row in range(_MOST_NOTES))
             # A title above the columns leaves most of them without a name.
             named = (
-                (header_row, table.to_polars())
+                (sheet, header_row, table.to_polars())
                 for header_row, table in enumerate(itertools.takewhile(lambda t: t.height, tables))
                 if _are_names([column.name for column in table.selected_columns])
             )
             sheets += itertools.islice(named, 1)
-        sheets = sheets or [(0, book.load_sheet(0).to_polars())]
+        sheets = sheets or [("", 0, book.load_sheet(0).to_polars())]
     except fastexcel.FastExcelError as error:
         reason = str(error).splitlines()[0]
         raise DataError(
             f"{name} is not an Excel file that can be read ({reason}); save it as .xlsx or .csv"
         ) from error
-    header_row, first = sheets[0]
+    _, header_row, first = sheets[0]
+    joined = [(sheet, cells) for sheet, _, cells in sheets if cells.columns == first.columns]
+    # Regions, not years, are series of their own.
+    are_words = len(joined) > 1 and not all(sheet.isdigit() for sheet, _ in joined)
     texts = []
-    for _, cells in sheets:
-        if cells.columns != first.columns:
-            continue
+    for sheet, cells in joined:
         # Excel has no dates and no times: they are midnights, and on the day before its first.
-        stamps = cells.select(pl.selectors.datetime())
-        times = [column.name for column in stamps if (column.dt.year() == _EXCEL_BEGINS).all()]
-        dates = [
-            column.name
-            for column in stamps
-            if (column.dt.time() == time()).all() and column.name not in times
-        ]
-        cells = cells.with_columns(pl.col(dates).cast(pl.Date), pl.col(times).dt.time())
-        texts.append(_convert_to_text(cells, name).drop(LINE))
+        for column in cells.select(pl.selectors.datetime()):
+            if (column.dt.year() == _EXCEL_BEGINS).all():
+                cells = cells.with_columns(column.dt.time())
+            elif (column.dt.time() == time()).all():
+                cells = cells.with_columns(column.dt.date())
+        text = _convert_to_text(cells, name).drop(LINE)
+        is_named = are_words and "sheet" not in text.columns
+        texts.append(text.with_columns(sheet=pl.lit(sheet)) if is_named else text)
     return pl.concat(texts).with_row_index(LINE, offset=header_row + FIRST_ROW)
 
 

@@ -156,18 +156,6 @@ def test_a_column_known_ahead_with_gaps_is_named():
         clone(RIDGE).set_params(ahead=["plan"]).fit(table)
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"ahead": ["y"]}, "'y' is the column of values, which is not known ahead"),
-        ({"totals": {"sum": "a"}}, r"the total 'sum' is a text: give a list of series, \['a'\]"),
-    ],
-)
-def test_wrong_parameters_are_named(params, message):
-    with pytest.raises(DataError, match=message):
-        clone(RIDGE).set_params(**params).fit(make_days(series=["a", "b"]))
-
-
 def test_each_series_is_forecast_from_its_own_end():
     table = pd.concat([make_days(series=["a", "b"]), make_days(238, series=["late"])])
     forecast = clone(RIDGE).fit(table).predict()

@@ -130,9 +130,8 @@ def test_what_was_fitted_is_not_fitted_again(tmp_path, spy, monkeypatch):
     fitted, lines = spy(Forecaster, "fit"), []
     grouped.fit(PLAIN, on_step=lines.append)
     assert len(fitted) == 1 and lines == ["1/1 groups"]
-    assert (
-        groups._run_groups([{"group": "1", "made": str(tmp_path / "fits")}], None, "fit", {}) == []
-    )
+    job = {"group": "1", "made": str(tmp_path / "fits")}
+    assert groups._run_groups([job], None, "fit", {}) == []
     grouped.fit(PLAIN.assign(y=PLAIN["y"].where(PLAIN["unique_id"] != 3, 5.0)))
     assert len(fitted) == 2 and len([*(tmp_path / "fits").iterdir()]) == 3
     GroupedForecaster(Forecaster("calendar-ridge", horizon=8), tmp_path, size=2).fit(PLAIN)

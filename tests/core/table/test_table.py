@@ -390,6 +390,8 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
             TABLE.rename(columns={"y": "mean"}), windows=1
         ),
         "holds no forecaster": lambda: Forecaster.load(tmp_path),
+        "'y' is the column of values": lambda: Forecaster(ahead=["y"]).fit(TABLE),
+        "the total 'sum' is a text": lambda: Forecaster(totals={"sum": "a"}).fit(TABLE),
         "b, c were not": lambda: (
             clone(RIDGE).fit(single).predict(TABLE.replace({"unique_id": {"a": "c"}}))
         ),

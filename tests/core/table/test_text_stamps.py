@@ -112,6 +112,11 @@ def test_quarters_are_read(form):
     assert read(texts) == list(QUARTERS.tz_localize("UTC"))
 
 
+def test_days_of_a_spreadsheet_are_read():
+    half_days = pd.date_range("2024-01-01", periods=3, freq="12h", tz="UTC")
+    assert read(["45292", "45292.5", "45293"]) == list(half_days)
+
+
 @pytest.mark.parametrize(
     "names",
     [

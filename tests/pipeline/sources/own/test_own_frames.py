@@ -155,6 +155,14 @@ def test_a_table_is_read_as_declared(text, keys, values):
     assert read(text, **keys) == values
 
 
+def test_a_series_called_total_keeps_its_last_rows():
+    days = [f"2024-01-0{day},{day}" for day in range(1, 8)]
+    rows = [f"{region},{day}" for region in ("North", "Total") for day in days]
+
+    frame = parse("\n".join(["region,stamp,load_mw", *rows]), id="region", step="1d")
+    assert frame["series_id"].value_counts()["count"].to_list() == [7, 7]
+
+
 @pytest.mark.parametrize(
     ("text", "keys", "facts"),
     [
@@ -378,7 +386,8 @@ def test_a_sheet_of_excel_is_a_table():
         read_text_table(b"PK nothing", "demand.xlsx")
 
 
-def test_sheets_with_the_same_columns_are_one_table():
+@pytest.mark.parametrize("names", ["123", "abc"])
+def test_sheets_with_the_same_columns_are_one_table(names):
     pytest.importorskip("fastexcel")
     one, content = Path(__file__).with_name("sheet.xlsx"), io.BytesIO()
     with zipfile.ZipFile(one) as book, zipfile.ZipFile(content, "w") as copy:
@@ -392,7 +401,10 @@ def test_sheets_with_the_same_columns_are_one_table():
             )
         for name in ("xl/workbook.xml", "xl/_rels/workbook.xml.rels"):
             entry = re.search(r"<(sheet|Relationship) [^>]*/>", parts[name])[0]
-            entries = (re.sub(r'1(?=["\.])|(?<=")a', number, entry) for number in "123")
+            entries = [
+                re.sub(r'1(?=["\.])', str(number), entry).replace('"a"', f'"{sheet}"')
+                for number, sheet in enumerate(names, start=1)
+            ]
             parts[name] = parts[name].replace(entry, "".join(entries))
         space = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
         parts["xl/styles.xml"] = (
@@ -400,11 +412,10 @@ def test_sheets_with_the_same_columns_are_one_table():
         )
         for name, text in parts.items():
             copy.writestr(name, text)
-    table = read_text_table(content.getvalue(), "a.xlsx")
-    assert table.drop("line").rows() == [
-        ("2024-01-01 01:00", "1.5", None),
-        ("2024-01-01 12:00", "2.5", "12:00:00"),
-    ]
+    rows = [("2024-01-01 01:00", "1.5", None), ("2024-01-01 12:00", "2.5", "12:00:00")]
+    if names.isalpha():
+        rows = [(*row, name) for row, name in zip(rows, names[1:], strict=True)]
+    assert read_text_table(content.getvalue(), "a.xlsx").drop("line").rows() == rows
 
 
 def test_whole_numbers_of_a_typed_file_are_integers():
