@@ -288,7 +288,7 @@ def _parse_cells(column: TextColumn, formats: Sequence[str]) -> TextColumn:
     usual = [form for form in formats if seen[form].count()]
     read = cells.with_columns(_local=parse_walls(local, usual)) if usual else cells
     if not usual or read[LOCAL].null_count():
-        spelled = cells.with_columns(_text=spell(column))
+        spelled = cells.with_columns(_text=spell(replace(column, table=cells)))
         read = spelled.with_columns(_local=parse_walls(local, formats))
 
     offset = pl.when(has_time(text)).then(text.str.extract(_OFFSET, 1))
@@ -320,12 +320,10 @@ def parse_walls(text: pl.Expr, formats: Sequence[str]) -> pl.Expr:
     return pl.when(text.str.contains(_END_OF_DAY)).then(local + DAY).otherwise(local)
 
 
-def read_by_each(
-    rows: pl.DataFrame, column: TextColumn, shapes: Mapping[str, Sequence[str]]
-) -> pl.DataFrame:
-    """Return some rows of a column as each of the shapes reads them; null where it does not fit."""
+def read_by_each(column: TextColumn, shapes: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+    """Return a column as each of the shapes reads it; null where one does not fit."""
     # One step after the other: polars evaluates what an expression names as often as it is named.
-    spelled = rows.select(_text=spell(column)).select(_text=strip_offset(pl.col("_text")))
+    spelled = column.table.select(_text=spell(column)).select(_text=strip_offset(pl.col("_text")))
     return spelled.select(
         parse_walls(pl.col("_text"), of).alias(name) for name, of in shapes.items()
     )
@@ -354,7 +352,7 @@ def guess_format(column: TextColumn) -> str:
     # A few rows rule out most formats, and rows of the whole span rule out exchanged days.
     possible = list(_SHAPES)
     for few in (cells.table.head(_FIRST), cells.table.gather_every(max(1, rows // _LOOKED_AT))):
-        begun = read_by_each(few, cells, {form: _SHAPES[form] for form in possible})
+        begun = read_by_each(replace(cells, table=few), {form: _SHAPES[form] for form in possible})
         counts = begun.count().row(0, named=True)
         most = max(counts.values())
         possible = [form for form, count in counts.items() if count == most]

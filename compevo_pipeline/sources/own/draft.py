@@ -719,16 +719,16 @@ def _list_times(table: pl.DataFrame, name: str, time_format: str = "") -> list[s
 
 
 def _holds_stamps(column: TextColumn, time_format: str = "") -> bool:
-    filled = column.table.filter(~column.is_blank)
+    column = replace(column, table=column.table.filter(~column.is_blank))
     # A number is a stamp as the month 202401 or the day 20240101, or in a column named like one.
     is_number = column.text.str.contains(r"^\d+(\.\d+)?$")
     is_number &= ~column.text.str.contains(r"^(19|20)\d\d(0[1-9]|1[0-2])(\d{2}(\d{4}(\d{2})?)?)?$")
     is_named = _rank(column.name, _TIMES) < 2 * len(_TIMES)
     is_number &= not time_format
-    if not filled.height or (filled.select(is_number.any()).item() and not is_named):
+    if not column.table.height or (column.table.select(is_number.any()).item() and not is_named):
         return False
     formats = (time_format,) if time_format else text_stamps.FORMATS
-    read = text_stamps.read_by_each(filled, column, {form: (form,) for form in formats})
+    read = text_stamps.read_by_each(column, {form: (form,) for form in formats})
     return any(not stamps.null_count() for stamps in read.iter_columns())
 
 
