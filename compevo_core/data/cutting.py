@@ -12,7 +12,6 @@ against an invented value means nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -24,7 +23,7 @@ from compevo_core.data.series import regularise_series, resample_to_step
 from compevo_core.data.steps import DAY, count_steps, shift
 from compevo_core.data.view import MOST_PAST, count_season_steps
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import read_toml
+from compevo_core.runtime.files import read_packaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,7 @@ class Fault:
     min_decimals: int | None = None
 
 
-_FILE = Path(__file__).with_name("known_faults.toml")
-KNOWN_FAULTS = tuple(Fault(**fault) for fault in read_toml(_FILE, "install it again")["fault"])
+KNOWN_FAULTS = tuple(Fault(**fault) for fault in read_packaged(__file__, "known_faults")["fault"])
 
 
 def apply_known_faults(frame: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,6 @@ that reads or cuts data.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -16,7 +15,7 @@ from pydantic import ConfigDict, TypeAdapter
 from compevo_core.data.calendar import Place
 from compevo_core.data.view import DEFAULT_STEPS, NO_BOUNDS, Bounds
 from compevo_core.errors import ConfigError
-from compevo_core.runtime.files import read_toml
+from compevo_core.runtime.files import read_packaged
 
 WLS, MINT, OLS, BOTTOM_UP = RECONCILIATIONS = ("wls", "mint", "ols", "bottom-up")
 ALL_SERIES = "*"  # all series that are not totals, as the parts of a total
@@ -188,12 +187,13 @@ class _DatasetsByName(dict[str, DatasetSpec]):
         raise ConfigError(f"no data set {name!r}; known: {', '.join(self)}")
 
 
-_TABLES = read_toml(Path(__file__).with_name("datasets.toml"), "install it again")
+_TABLES = read_packaged(__file__, "datasets")
+_SPEC = TypeAdapter(DatasetSpec)
 DATASETS: dict[str, DatasetSpec] = _DatasetsByName()
 for _name, _table in _TABLES.items():
     # A declaration may begin with the fields of another.
     _fields = {"name": _name, **_TABLES.get(_table.pop("like", ""), {}), **_table}
-    DATASETS[_name] = TypeAdapter(DatasetSpec).validate_python(_fields)
+    DATASETS[_name] = _SPEC.validate_python(_fields)
 
 ELECTRICITY, ELECTRICITY_OPERATIONAL, EXCHANGE, BITCOIN, TRAFFIC = DATASETS.values()
 NEM_PLACES = ELECTRICITY.places

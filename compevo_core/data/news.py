@@ -22,7 +22,6 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import polars as pl
@@ -31,7 +30,7 @@ from compevo_core.data.calendar import Place
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.schemas import ARTICLE_SCHEMA, validate_frame
 from compevo_core.errors import ConfigError, DataError
-from compevo_core.runtime.files import hash_text, read_toml
+from compevo_core.runtime.files import hash_text, read_packaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +43,7 @@ class Country:
     regions: Mapping[str, Sequence[str]]
 
 
-_FILE = Path(__file__).with_name("countries.toml")
-COUNTRIES = {code: Country(**signs) for code, signs in read_toml(_FILE, "install it again").items()}
+COUNTRIES = {code: Country(**signs) for code, signs in read_packaged(__file__, "countries").items()}
 """Signs by ISO code."""
 
 _ADD = "add it to compevo_core/data/countries.toml"

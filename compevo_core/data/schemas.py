@@ -9,12 +9,11 @@ the row; nothing enters a window whose origin is not later.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import polars as pl
 
 from compevo_core.errors import DataError
-from compevo_core.runtime.files import read_toml
+from compevo_core.runtime.files import read_packaged
 
 UTC_US = pl.Datetime("us", "UTC")
 
@@ -81,8 +80,7 @@ ARTICLE_SCHEMA: dict[str, pl.DataType] = {
     "source": pl.String(),
 }
 
-_FILE = Path(__file__).with_name("columns.toml")
-COLUMN_MEANINGS: Mapping[str, str] = read_toml(_FILE, "install it again")
+COLUMN_MEANINGS: Mapping[str, str] = read_packaged(__file__, "columns")
 """Meaning of every column above, for the documentation and the UI."""
 
 FLAG_PATTERN = r"^(observed|missing|filled:.+|nulled:.+)$"

@@ -4,23 +4,21 @@ What belongs here: reading such a file, refusing unknown names, and the budgets 
 not: the use of everything else.
 """
 
-import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import polars as pl
 
 from compevo_core.errors import ConfigError
+from compevo_core.runtime.files import read_packaged
 
 
 @cache
 def read_declared(name: str) -> dict[str, Any]:
     """Return the content of one of the files, by its name without an ending."""
-    file = resources.files("compevo_core.paper") / f"{name}.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8"))
+    return read_packaged(__file__, name)
 
 
 _TYPES: Mapping[str, pl.DataType] = {

@@ -11,12 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
-from pathlib import Path
 from typing import Any
 
-from compevo_core.runtime.files import read_toml
+from compevo_core.runtime.files import read_packaged
 
-SUBSET_NAMES = read_toml(Path(__file__).with_name("subsets.toml"), "install it again")
+SUBSET_NAMES = read_packaged(__file__, "subsets")
 MISSING = "n/a"
 
 

@@ -205,6 +205,11 @@ def read_toml(path: Path, remedy: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
 
 
+def read_packaged(module: str, name: str) -> dict[str, Any]:
+    """Return the tables of a file that is installed next to a module, given by its ``__file__``."""
+    return read_toml(Path(module).with_name(f"{name}.toml"), "install the package again")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSet:
     """What one manifest names."""
