@@ -137,7 +137,7 @@ def _find_stamps(texts: Sequence[str]) -> list[str]:
     """Return the texts that one format reads as stamps, the one that reads most."""
     cells = TextColumn(pl.DataFrame({LINE: 0, "text": texts}), "", "text")
     read = read_by_each(cells, {form: (form,) for form in FORMATS})
-    best = max(read.iter_columns(), key=lambda stamps: stamps.count())
+    best = max(read.iter_columns(), key=lambda stamps: stamps.count(), default=[None] * len(texts))
     return [text for text, stamp in zip(texts, best, strict=True) if stamp is not None]
 
 
