@@ -274,18 +274,19 @@ def _list_candidates(
 
     Without ``names`` all methods that can forecast these windows are considered.
     """
-    if not names:
-        possible = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
-        if len(known) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
-            possible.append(f"{PREFIX}{at_hand}")
-        if not any(view.covariates for view in train.views()):
-            # Without weather by day lagged trees err less, and take a tenth of the time.
-            possible = [name for name in possible if name not in (BoostedTrees.name, Blend.name)]
-        names = [
-            name
-            for name in sorted(possible, key=_place)
-            if is_applicable(name, train) and is_applicable(name, known, train)
-        ]
+    if names:
+        return list(names), {}
+    possible = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
+    if len(known) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
+        possible.append(f"{PREFIX}{at_hand}")
+    if not any(view.covariates for view in train.views()):
+        # Without weather by day lagged trees err less, and take a tenth of the time.
+        possible = [name for name in possible if name not in (BoostedTrees.name, Blend.name)]
+    names = [
+        name
+        for name in sorted(possible, key=_place)
+        if is_applicable(name, train) and is_applicable(name, known, train)
+    ]
 
     origins = sorted({view.origin_utc for view in train.views()})
     apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
