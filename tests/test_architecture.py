@@ -298,15 +298,15 @@ def test_each_trick_and_danger_would_be_seen(find, line):
     assert len(find(ast.parse(line))) == 1
 
 
-def test_no_expression_is_shorter_than_it_is_plain():
-    plain = [path for path in (REPO / "tests").rglob("*.py") if path.name != "test_architecture.py"]
-    tricks = {str(path): find_tricks(tree_of(path)) for path in plain + SOURCES}
-    assert {path: found for path, found in tricks.items() if found} == {}
+TESTS = [path for path in (REPO / "tests").rglob("*.py") if path != Path(__file__).resolve()]
 
 
-def test_no_file_is_executed():
-    dangers = {name_of(path): find_dangers(tree_of(path)) for path in SOURCES}
-    assert {path: found for path, found in dangers.items() if found} == {}
+@pytest.mark.parametrize(
+    ("find", "files"), [(find_tricks, TESTS + SOURCES), (find_dangers, SOURCES)]
+)
+def test_no_file_holds_tricks_or_dangers(find, files):
+    found = {name_of(path): find(tree_of(path)) for path in files}
+    assert {path: faults for path, faults in found.items() if faults} == {}
 
 
 def test_no_file_of_the_repository_holds_a_pickle():

@@ -147,7 +147,7 @@ def pack(name, rows, **names):
     return raw(name, content.getvalue(), collected.SOURCE)
 
 
-def make_files(bias=3.0, late=0.0, **states):
+def make_files(late=0.0):
     """Both parts; Hobart's forecasts are too warm, ``late`` is added to what is known later."""
     observed, forecasts = [], []
     for city in collected.CITIES.values():
@@ -158,7 +158,7 @@ def make_files(bias=3.0, late=0.0, **states):
 
         known_at = STATES
         while known_at < LAST - 3 * DAY:
-            warm = bias * (city == "Hobart") + late * (known_at > ISSUED) + 0.7 * (known_at.day % 3)
+            warm = 3.0 * (city == "Hobart") + late * (known_at > ISSUED) + 0.7 * (known_at.day % 3)
             day = known_at.replace(hour=0, minute=0)
             rows = make_hours(day, 65, city, warm)
             forecasts += [row | {"known_at_utc": known_at} for row in rows]
