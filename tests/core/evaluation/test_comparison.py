@@ -92,12 +92,10 @@ def test_series_of_a_day_count_once():
 
 
 def test_exact_p_values_equal_those_of_scipy():
+    sides, exact = ("less", "two-sided"), stats.PermutationMethod()
     for difference in ([1.0, -1.0, 2.0, 0.0], [-3.0, -3.0, 1.0, -2.0], [0.0, 0.0, 5.0]):
         test = paired_test(np.array(difference), np.zeros(len(difference)))
-        one, both = (
-            stats.wilcoxon(difference, alternative=side, method=stats.PermutationMethod())
-            for side in ("less", "two-sided")
-        )
+        one, both = (stats.wilcoxon(difference, alternative=side, method=exact) for side in sides)
         assert (test.p_value, test.p_two_sided) == (one.pvalue, both.pvalue)
         n = np.count_nonzero(difference)
         assert test.rank_sign == np.sign(one.statistic - n * (n + 1) / 4)
@@ -208,9 +206,8 @@ def make_test_windows(days=4, subset="aemo-2021"):
 
 def test_scopes_are_named_subsets_whole_or_thinned():
     assert [s.subset for s in scopes.select_test_scopes(make_test_windows())] == ["aemo-2021"]
-    assert [s.subset for s in scopes.select_test_scopes(make_test_windows(subset="other"))] == [
-        "test"
-    ]
+    unnamed = make_test_windows(subset="other")
+    assert [s.subset for s in scopes.select_test_scopes(unnamed)] == ["test"]
     with pytest.raises(DataError, match="no test window"):
         scopes.select_test_scopes(samples.make_set([]))
 

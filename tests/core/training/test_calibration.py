@@ -1,5 +1,6 @@
 """Blend and guard: what is fitted on validation."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -101,10 +102,8 @@ def _calibrate(population, examples, **changes):
 def test_the_blend_is_a_bounded_least_squares_share():
     population = MadeUpPopulation([HALF_TOO_MUCH, TOO_LITTLE, AGAINST, NOTHING])
     # A target that is masked changes nothing.
-    examples = [
-        ForecastExample(one.view, one.priors_PH, np.where(np.arange(48) == 7, np.nan, one.truth_H))
-        for one in make_examples(20)
-    ]
+    mask_H = np.where(np.arange(48) == 7, np.nan, 0.0)
+    examples = [replace(given, truth_H=given.truth_H + mask_H) for given in make_examples(20)]
 
     _calibrate(population, examples, blend=True)
 
