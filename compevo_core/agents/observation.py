@@ -10,7 +10,7 @@ Shapes: A agents, P base models, B windows of the round, S sampled articles, H h
 """
 
 import dataclasses
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -83,13 +83,11 @@ def fit_logic_prompt(
 
 def list_most_read(news: Sequence[Sequence[RetrievedArticle]]) -> list[str]:
     """Return the titles that an agent read in most windows; on ties the better match first."""
-    windows = Counter(article.title for articles in news for article in articles)
-    best_rank: dict[str, int] = {}
+    ranks: defaultdict[str, list[int]] = defaultdict(list)
     for articles in news:
         for rank, article in enumerate(articles):
-            best_rank[article.title] = min(best_rank.get(article.title, rank), rank)
-
-    return sorted(windows, key=lambda title: (-windows[title], best_rank[title]))[:MOST_READ]
+            ranks[article.title].append(rank)
+    return sorted(ranks, key=lambda title: (-len(ranks[title]), min(ranks[title])))[:MOST_READ]
 
 
 def sample_peers(agents: int, exposed: int, rng: np.random.Generator) -> list[list[int]]:

@@ -229,26 +229,20 @@ def compare_pairs(
     )
 
 
-def compare_with_opponents(
-    scope: Scope, forecasts: SeedForecasts, method: str
-) -> list[dict[str, Any]]:
-    """Test, window by window, whether a method's errors differ from the errors of each other one.
-
-    A method's error of a window is the mean over its seeds: the chance of one training is not
-    a property of the method, and pairs of single seeds would count a window several times. The
-    records, one for each other method, have the keys of ``PAIRED_TEST_SCHEMA``.
-    """
-    others = [name for name in forecasts if name != method]
-    return compare_methods(scope, forecasts, [(method, name) for name in others], method)
-
-
 def compare_methods(
-    scope: Scope, forecasts: SeedForecasts, pairs: Sequence[tuple[str, str]], reference: str
+    scope: Scope,
+    forecasts: SeedForecasts,
+    reference: str,
+    pairs: Sequence[tuple[str, str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Test pairs of methods as :func:`compare_with_opponents` tests one with all others.
+    """Test, window by window, whether errors differ: of the reference and each other method.
 
-    The deviation between trainings is measured for the ``reference``.
+    Or of other ``pairs``. A method's error of a window is the mean over its seeds: the chance of
+    one training is not a property of the method, and pairs of single seeds would count a window
+    several times. The records, one for each pair, have the keys of ``PAIRED_TEST_SCHEMA``.
     """
+    if pairs is None:
+        pairs = [(reference, name) for name in forecasts if name != reference]
     truth_NH = scope.windows.truth()
     views = scope.windows.views()
     errors_SN = {

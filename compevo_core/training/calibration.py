@@ -87,7 +87,7 @@ def forecast_examples(
         weights_BA = model.selection.weights([example.view.entity for example in examples])
     forecasts = AgentForecasts(
         values_ABH=found.values_ABH.astype(np.float64),
-        base_ABH=found.base_ABH.astype(np.float64),
+        base_ABH=model.base_forecasts(examples).astype(np.float64),
         truth_BH=np.stack([np.asarray(example.truth_H) for example in examples]),
     )
     return forecasts, to_array(weights_BA).astype(np.float64)

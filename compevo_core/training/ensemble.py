@@ -9,7 +9,6 @@ fits of a table.
 Shapes: A members, B windows, P base models, H horizon.
 """
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,10 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.agents.decoders import EqualFitness, ForecastExample, mix_bases
+from compevo_core.agents import decoders
 from compevo_core.agents.experience import Experience
+from compevo_core.agents.linear_reader import LinearReader, SealedReadings
 from compevo_core.agents.numeric_inputs import NumericInputs
 from compevo_core.agents.online_selection import ErrorCalibration
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, evenly_spaced, to_array
 from compevo_core.data.scaling import Scaler
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from compevo_core.agents.joint_reader import TrainNews
-    from compevo_core.agents.linear_reader import LinearReader, SealedReadings
-    from compevo_core.agents.retrieval import NewsRetriever
     from compevo_core.agents.strategy import ReadingExecutor
 
 _SCALER_FILE, EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
@@ -45,18 +44,6 @@ _HEAD_FILE = "head.safetensors"
 _STATE_FILE = "state.safetensors"
 _HEAD_PREFIXES = ("answers.", "debate.", "linear.", "calibration.blend")
 """Prefixes of an agent's stored tensors other than its adapters."""
-
-
-@dataclasses.dataclass(frozen=True)
-class MemberForecasts:
-    """Scaled forecasts of B windows by every member, before anything corrects or weighs them."""
-
-    values_ABH: FloatArray
-    base_ABH: FloatArray  # what agents correct; without agents the forecasts themselves
-    weights_BA: FloatArray | None = None  # of the agents, if they weigh each other
-    # Ids of the articles that each agent read, by agent and window, best match first
-    news: Sequence[Sequence[tuple[str, ...]]] = ()
-    n_unparsed: int = 0  # answers that could not be read
 
 
 class Ensemble:
@@ -78,18 +65,17 @@ class Ensemble:
         self.mix_AP = mix_priors(config)[1]
         self.logics: list[str] = []
         # A ``FitnessSelection`` if there are rounds.
-        self.selection: Any = EqualFitness(members)
+        self.selection: Any = decoders.EqualFitness(members)
         self.calibration = ErrorCalibration(members, entities, horizon)
         self.experience = Experience.start(entities, members, horizon)
 
-    def base_forecasts(self, examples: Sequence[ForecastExample]) -> FloatArray:
+    def base_forecasts(self, examples: Sequence[decoders.ForecastExample]) -> FloatArray:
         """Return the forecast of each member's models, scaled, (A, B, H)."""
-        return mix_bases(self.mix_AP, examples)
+        return decoders.mix_bases(self.mix_AP, examples)
 
-    def forecast(self, examples: Sequence[ForecastExample]) -> MemberForecasts:
-        """Forecast examples by every member."""
-        base_ABH = self.base_forecasts(examples)
-        return MemberForecasts(base_ABH, base_ABH)
+    def forecast(self, examples: Sequence[decoders.ForecastExample]) -> decoders.BatchForecasts:
+        """Forecast examples by every member, before anything corrects or weighs the forecasts."""
+        return decoders.BatchForecasts(self.base_forecasts(examples))
 
     def save(self, folder: Path) -> None:
         """Write settings, fitted models, weights, calibration and experience."""
@@ -125,14 +111,12 @@ class AgentEnsemble(Ensemble):
     """
 
     executor: "ReadingExecutor"
-    linear: "SealedReadings | None" = None
+    linear: SealedReadings | None = None
 
     def __init__(
         self, config: RunConfig, inputs: NumericInputs, shards: AgentShards | None = None
     ) -> None:
         super().__init__(config, inputs.scaler, inputs.horizon)
-        from compevo_core.agents.linear_reader import SealedReadings
-
         self.inputs = inputs
         self.shards = shards or AgentShards(config.population.agents)
         self.local_mix_AP = self.mix_AP[list(self.shards.local_agents)]
@@ -143,7 +127,7 @@ class AgentEnsemble(Ensemble):
             self.linear = SealedReadings(members, inputs.article_size, inputs.horizon)
 
     def read_news(
-        self, examples: Sequence[ForecastExample], retriever: "NewsRetriever"
+        self, examples: Sequence[decoders.ForecastExample], retriever: NewsRetriever
     ) -> "TrainNews":
         """Return how ridges read the news of train windows for these agents."""
         from compevo_core.agents.joint_reader import TrainNews
@@ -151,8 +135,8 @@ class AgentEnsemble(Ensemble):
         return TrainNews(self.config, self.mix_AP, examples, retriever, self.selection)
 
     def find_reader(
-        self, examples: Sequence[ForecastExample], retriever: "NewsRetriever"
-    ) -> "LinearReader | None":
+        self, examples: Sequence[decoders.ForecastExample], retriever: NewsRetriever
+    ) -> LinearReader | None:
         """Return what reads linearly: fits on train windows, or sealed fits if none are given."""
         if self.linear is None or not examples:
             return self.linear
@@ -167,7 +151,7 @@ class AgentEnsemble(Ensemble):
         if isinstance(reader, JointReader):
             reader.settle(logics)
 
-    def forecast(self, examples: Sequence[ForecastExample]) -> MemberForecasts:
+    def forecast(self, examples: Sequence[decoders.ForecastExample]) -> decoders.BatchForecasts:
         """Forecast examples by every agent under its logic, without dropout and gradient.
 
         Forecasts are the same on every process; news are only what local agents read.
@@ -178,9 +162,8 @@ class AgentEnsemble(Ensemble):
         values = [self.shards.all_gather(part.values_ABH, "forecasts") for part in played]
         weights = [to_array(part.weights_BA) for part in played if part.weights_BA is not None]
         by_agent = zip(*(part.news for part in played), strict=True)
-        return MemberForecasts(
+        return decoders.BatchForecasts(
             values_ABH=np.concatenate([to_array(part) for part in values], axis=1),
-            base_ABH=self.base_forecasts(examples),
             weights_BA=np.concatenate(weights) if weights else None,
             news=[[ids for part in parts for ids in part] for parts in by_agent],
             n_unparsed=sum(part.n_unparsed for part in played),
@@ -190,7 +173,7 @@ class AgentEnsemble(Ensemble):
         self,
         logics: Sequence[str],
         candidates: Sequence[Sequence[str]],
-        examples: Sequence[ForecastExample],
+        examples: Sequence[decoders.ForecastExample],
     ) -> FloatArray:
         """Return the reward (A, C) of each agent's candidates while all play ``logics``.
 

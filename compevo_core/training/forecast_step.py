@@ -341,8 +341,19 @@ class DebateStep(ForecastStep):
         last = turns[-1]
 
         # Verifiers judge the last turn, which is what the population forecasts.
-        logit_AB = self._train_verifiers(readings, last, round_number)
-        weights_BA = debate.weigh_by_score(logit_AB)
+        is_better_AB = debate.find_better(-last.reward_AB)
+        logits = []
+        for agent in self._agents:
+            logit_1B = self.executor.judge(
+                VERIFIER, readings[agent], base_ABH=last.values_ABH[agent], agents=agent
+            )
+            # Agent by agent, as the activations of all may not fit in memory.
+            loss = binary_cross_entropy_with_logits(logit_1B, is_better_AB[agent])
+            require_finite("the verifier's loss", loss, round_number)
+            (self.config.debate.verifier_weight * loss).backward()  # type: ignore[no-untyped-call]
+            logits.append(logit_1B.detach())
+        weights_BA = debate.weigh_by_score(torch.cat(logits))
+
         loss_pg = 0.0
         # A policy step takes the place of rewriting logics, within the same budget.
         if self.schedule.rewrites(round_number):
@@ -361,24 +372,6 @@ class DebateStep(ForecastStep):
             loss_pg=loss_pg,
             weights_A=weights_BA.mean(0),
         )
-
-    def _train_verifiers(
-        self, readings: AgentReadings, last: PlayedForecasts, round_number: int
-    ) -> Tensor:
-        """Add the gradient of the verifiers' loss; return their logits (A, B) before the step."""
-        logits = []
-        error_AB = -last.reward_AB
-        for agent in self._agents:
-            logit_1B = self.executor.judge(
-                VERIFIER, readings[agent], base_ABH=last.values_ABH[agent], agents=agent
-            )
-            # Agent by agent, as the activations of all may not fit in memory.
-            loss = binary_cross_entropy_with_logits(logit_1B, debate.find_better(error_AB)[agent])
-            require_finite("the verifier's loss", loss, round_number)
-            (self.config.debate.verifier_weight * loss).backward()  # type: ignore[no-untyped-call]
-            logits.append(logit_1B.detach())
-
-        return torch.cat(logits)
 
     @torch.no_grad()
     def _try(

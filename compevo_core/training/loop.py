@@ -61,11 +61,12 @@ from compevo_core.training.schedule import (
 )
 from compevo_core.training.training_data import Outcome, RunSetup, TrainingData
 
-_TEXTS = ("empty_logics", "unread_answers", "equal_groups", "answers")
-_UPDATES = ("grad_norm", "kl", "gradient_conflict", "gradient_margin", "clip_fraction")
-_LOSSES = ("loss", "loss_pred", "loss_tokens", "loss_pg", "loss_div", "loss_prune")
-_NO_LANGUAGE_MODEL: dict[str, Any] = dict.fromkeys(_TEXTS + _UPDATES + _LOSSES, 0)
-"""What a round measures only of a language model."""
+_NOTHING: dict[str, Any] = {
+    name: 0 if field.annotation in (int, float) else []
+    for name, field in RoundResult.model_fields.items()
+    if field.is_required()
+}
+"""What a round states of what it lacks."""
 
 
 class TrainingLoop(abc.ABC):
@@ -110,7 +111,6 @@ class TrainingLoop(abc.ABC):
 
     def train(self) -> Outcome:
         """Play all rounds, from the newest checkpoint if the run resumes; return to the best."""
-        self.folder.path.mkdir(parents=True, exist_ok=True)
         state = self._resume() if self.setup.resume else None
         state = state or self._begin()
 
@@ -383,13 +383,6 @@ class SearchLoop(TrainingLoop):
         state.logics, state.records = turns.logics, turns.records
         state.round += 1
 
-        return RoundResult(
-            **_NO_LANGUAGE_MODEL,
-            **start,
-            **turns.describe(grpo.group_size),
-            stage=EVOLUTION,
-            interaction=np.eye(len(members)).tolist(),
-            group_logics=groups,
-            candidates=[],
-            unique_news=[],
-        )
+        others = {"interaction": np.eye(len(members)).tolist(), "group_logics": groups}
+        measured = _NOTHING | start | turns.describe(grpo.group_size) | others
+        return RoundResult(**measured, stage=EVOLUTION)

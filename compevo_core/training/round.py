@@ -159,7 +159,15 @@ class RoundTrainer:
             rng = generators.numpy_rng
             observed = self._observe(state.logics, record["rewards"], played, examples, rng)
             written = self.writer.propose(observed, state.previous_AD, generators.agents)
-            self._keep_generalists(written, state.logics)
+            # Agents that read everything keep their logic, and nothing that they wrote is credited:
+            # no logic chooses their news, and its conditions would take some away.
+            members = self.config.population.list_members()
+            for row, agent in enumerate(self.shards.local_agents):
+                if members[agent].reads == "everything":
+                    group = written.group_logics[row]
+                    group[:] = [state.logics[agent]] * len(group)
+                    written.is_empty_AG[row] = True
+                    written.mask_AGT[row] = 0
             if self.config.pays_for_readings:
                 rewriting = self._score_readings(state, written, rng)
             else:
@@ -195,19 +203,6 @@ class RoundTrainer:
             # Detached, as it is only an input of the next round (decision 03-rounds).
             state.previous_AD = rewriting.proposal.candidate_AD.detach()
         return result
-
-    def _keep_generalists(self, written: Proposal, logics: Sequence[str]) -> None:
-        """Put back the logic of agents that read everything; nothing that they wrote is credited.
-
-        No logic chooses their news, and its conditions would take some away.
-        """
-        members = self.config.population.list_members()
-        for row, agent in enumerate(self.shards.local_agents):
-            if members[agent].reads == "everything":
-                group = written.group_logics[row]
-                group[:] = [logics[agent]] * len(group)
-                written.is_empty_AG[row] = True
-                written.mask_AGT[row] = 0
 
     def _score_readings(
         self, state: RoundState, proposal: Proposal, rng: np.random.Generator

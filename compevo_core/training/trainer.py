@@ -146,7 +146,6 @@ def train(
 
         fitted = fit_ensemble(config, train_windows, val_windows, add_news(fit, news), play)
         if shards.is_first and not config.has_agents:
-            folder.path.mkdir(parents=True, exist_ok=True)
             folder.remove_training()
             folder.truncate_rounds(0)
         shards.barrier()

@@ -14,15 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from compevo_core.agents import objective
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
-from compevo_core.agents.objective import (
-    PolicyLoss,
-    diversity_loss,
-    group_advantages,
-    policy_loss,
-    pruning_loss,
-    require_finite,
-)
 from compevo_core.config.sections import OptimConfig
 from compevo_core.lora.adapters import NORM_FLOOR, Optimizer, clip_each
 from compevo_core.training.diagnostics import gradient_conflict
@@ -64,8 +57,8 @@ class JointUpdate:
         loss_div = 0.0
         if proposal is not None:
             # Checked by agent, as the loss is a sum over pairs.
-            diversity = diversity_loss(proposal.candidate_AD)
-            require_finite("L_div", proposal.candidate_AD.sum(1), round_number)
+            diversity = objective.diversity_loss(proposal.candidate_AD)
+            objective.require_finite("L_div", proposal.candidate_AD.sum(1), round_number)
             weight = self.config.objective.lambda_div
             if weight and diversity.requires_grad:
                 # The soft prompts come from the same candidates: L_pg goes through it again.
@@ -79,15 +72,15 @@ class JointUpdate:
         prunes = self.model.competes and self.schedule.stage(round_number) == EVOLUTION
         loss_prune = 0.0
         if prunes:
-            loss = pruning_loss(self.model.selection.gates_A)
+            loss = objective.pruning_loss(self.model.selection.gates_A)
             (self.config.objective.lambda_prune * loss).backward()  # type: ignore[no-untyped-call]
             loss_prune = float(loss.detach())
 
         policy_step, n_equal = None, 0
-        policy = PolicyLoss(torch.zeros(()), 0.0, 0.0)
+        policy = objective.PolicyLoss(torch.zeros(()), 0.0, 0.0)
         if proposal is not None and reward_AG is not None:
             local_AG = self.model.shards.local(reward_AG)
-            advantage_AG, n_equal = group_advantages(local_AG, proposal.is_empty_AG)
+            advantage_AG, n_equal = objective.group_advantages(local_AG, proposal.is_empty_AG)
             if self.config.grpo.enabled and self.writer is not None:
                 policy_step = PolicyStep(self.writer, proposal, advantage_AG)
                 policy = policy_step.backward(round_number)
@@ -175,7 +168,7 @@ class PolicyStep:
         self.old_AGT = torch.zeros_like(self.reference_AGT)
         self._updates = 0
 
-    def backward(self, round_number: int) -> PolicyLoss:
+    def backward(self, round_number: int) -> objective.PolicyLoss:
         """Add the gradient of lambda_PG L_pg; return loss and statistics, means over all agents.
 
         The first call fixes the old policy: it precedes any update, so that all ratios are 1.
@@ -195,7 +188,7 @@ class PolicyStep:
         ]
         terms_AK = self.shards.all_gather(torch.tensor(terms, dtype=torch.float64), "policy terms")
         # Checked instead of the loss, as clipping can hide an infinite ratio.
-        require_finite("L_pg", terms_AK[:, 0], round_number)
+        objective.require_finite("L_pg", terms_AK[:, 0], round_number)
 
         # Gathered first, so that the shared fusion gets the same gradient on every process; only
         # local rows reach adapters.
@@ -205,7 +198,7 @@ class PolicyStep:
 
         self._updates += 1
         loss, kl, clip_fraction = terms_AK[:, 1:].mean(0)
-        return PolicyLoss(loss, float(kl), float(clip_fraction))
+        return objective.PolicyLoss(loss, float(kl), float(clip_fraction))
 
     def _backward_agent(self, row: int, soft_prompt_AD: Tensor | None) -> list[float]:
         """Add a local agent's gradient; return its summed log-probability, loss, KL, clip share."""
@@ -215,7 +208,7 @@ class PolicyStep:
         if self._updates == 0:
             self.old_AGT[agent] = logp_AGT.detach()
 
-        term = policy_loss(
+        term = objective.policy_loss(
             logp_AGT,
             self.old_AGT[agent],
             self.reference_AGT[agent],
@@ -264,8 +257,10 @@ class Gradients:
             self.shards.unify_gradients(gradient for _, gradient in gradients)
             squares = ((parameter, [gradient.square()]) for parameter, gradient in gradients)
             square_A, shared_square = self._sum_by_agent(squares, 1)
-            require_finite("the gradient", square_A[:, 0], round_number)
-            require_finite("the gradient of gates and fusion", shared_square[0], round_number)
+            objective.require_finite("the gradient", square_A[:, 0], round_number)
+            objective.require_finite(
+                "the gradient of gates and fusion", shared_square[0], round_number
+            )
 
             # Shared parameters count once, as their gradient is the same on every process.
             norm = float(square_A.sum() + shared_square[0]) ** 0.5

@@ -64,12 +64,12 @@ class MadeUpPopulation(AgentEnsemble):
             base_H, day = example.priors_PH[0], example.view.origin_utc.toordinal()
             residual_H = np.nan_to_num(example.truth_H - base_H)
             values_ABH[row, column] = base_H + self.corrections[agent](day, residual_H)
-        return BatchForecasts(torch.tensor(values_ABH).float(), None)
+        return BatchForecasts(torch.tensor(values_ABH).float())
 
     def sealed(self, examples):
         """Return the calibrated forecasts (A, B, H)."""
         found = self.forecast(examples)
-        return self.calibration.blend(found.values_ABH, found.base_ABH)
+        return self.calibration.blend(found.values_ABH, self.base_forecasts(examples))
 
     def aggregate(self, examples):
         """Return the population's calibrated forecast (B, H)."""

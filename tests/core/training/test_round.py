@@ -75,7 +75,7 @@ def _run_policy_updates(spy, clip, iterations):
     settings |= {"grpo__kl_coefficient": 0.0, "objective__lambda_div": 0.0}
     rates = {"optim__policy_lr": 0.05, "optim__warmup_ratio": 0.0, "optim__max_grad_norm": 0.0}
     trainer, state, examples = build_round_trainer(population__agents=2, **settings, **rates)
-    calls = spy(update, "policy_loss")
+    calls = spy(update.objective, "policy_loss")
     record = run_step(trainer, state, examples)
     widest = [
         float(((logp.detach() - old).exp() - 1.0)[mask.bool()].abs().max())
