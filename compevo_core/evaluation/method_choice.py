@@ -22,7 +22,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from compevo_core import baselines
-from compevo_core.agents.experience import Experience
+from compevo_core.agents.online_selection import Experience
 from compevo_core.baselines.features import list_own_covariates
 from compevo_core.baselines.gbm import Blend, BoostedTrees, LaggedTrees
 from compevo_core.baselines.naive import Persistence
@@ -179,7 +179,7 @@ def choose_method(
     DataError if there is no validation window, or no method can forecast them.
     """
     # torch takes seconds to import, and names of methods are read even if nothing is trained.
-    from compevo_core.training.artifact import read_experience, read_scaler
+    from compevo_core.training.ensemble import read_experience, read_scaler
     from compevo_core.training.trainer import fit_ensemble
 
     known = WindowSet([w for w in val if np.isfinite(w.y).any()], dataset=val.dataset)

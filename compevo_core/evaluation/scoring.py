@@ -40,7 +40,7 @@ from compevo_core.evaluation.scopes import (
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.runtime.usage import format_duration
-from compevo_core.training.artifact import read_config
+from compevo_core.training.ensemble import read_config
 from compevo_core.training.run_folder import RunFolder
 
 COMPEVO = "compevo"

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.experience import Experience
-from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
+from compevo_core.agents.online_selection import Experience, PopulationWeights, mix_forecasts
 from compevo_core.baselines import FitBaseline, add_news, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, evenly_spaced
@@ -55,8 +54,7 @@ from compevo_core.forecast.daily_state import (
 )
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.runtime.usage import OnStep, Steps
-from compevo_core.training.artifact import read_config, read_inputs, read_model_manifest
-from compevo_core.training.ensemble import AgentEnsemble, Ensemble
+from compevo_core.training import ensemble
 from compevo_core.training.prior import PriorSet, make_examples, name_members, name_method
 from compevo_core.training.run_folder import RunFolder
 
@@ -85,7 +83,7 @@ class CompEvoForecaster:
 
     def __init__(
         self,
-        model: Ensemble,
+        model: ensemble.Ensemble,
         manifest: Mapping[str, Any] | None = None,
         news: NewsPool | None = None,
     ) -> None:
@@ -131,12 +129,12 @@ class CompEvoForecaster:
         if not isinstance(news, NewsPool | None):
             raise ConfigError(f"news is a {type(news).__name__}: give NewsPool.read(folder)")
         run, folder = Path(run), RunFolder(run).model
-        manifest = read_model_manifest(run)  # first: an altered file must not be loaded
-        config = read_config(run)
+        manifest = ensemble.read_model_manifest(run)  # first: an altered file must not be loaded
+        config = ensemble.read_config(run)
         model = (
             _load_agents(config, run, news, backbone)
             if config.has_agents
-            else Ensemble.read(config, folder)
+            else ensemble.Ensemble.read(config, folder)
         )
         horizon, fit = model.experience.truth_NH.shape[1], add_news(fit, news)
         model.priors = PriorSet.load(config, folder, model.scaler, fit, horizon, news)
@@ -169,7 +167,7 @@ class CompEvoForecaster:
         Returns the scaled reward (A, C) of each agent's candidates while all play ``logics`` (A,);
         ConfigError if the model has no agents.
         """
-        if not isinstance(self._model, AgentEnsemble):
+        if not isinstance(self._model, ensemble.AgentEnsemble):
             raise ConfigError(f"{self.name} has no agents, and so no logics to be scored")
         priors_NPH = self.priors.forecast(windows.views())
         examples = make_examples(windows, priors_NPH, self._model.scaler)
@@ -511,14 +509,14 @@ def _unscale(scaled_NAH: FloatArray, views: Sequence[WindowView], scaler: Scaler
 
 def _load_agents(
     config: RunConfig, run: Path, news: NewsPool | None, backbone: "Backbone | None"
-) -> AgentEnsemble:
+) -> ensemble.AgentEnsemble:
     from compevo_core.agents.retrieval import build_retriever
     from compevo_core.training.loop import ReadingModel
     from compevo_core.training.model import PopulationModel
 
     if news is None:
         raise ConfigError("agents read news, and there are none: give NewsPool.read(folder)")
-    inputs, retriever = read_inputs(run), build_retriever(news, config.news)
+    inputs, retriever = ensemble.read_inputs(run), build_retriever(news, config.news)
     model: ReadingModel | PopulationModel
     if config.forecast.decoder == "linear":
         model = ReadingModel(config, inputs)

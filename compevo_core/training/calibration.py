@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.experience import Experience
-from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
+from compevo_core.agents.online_selection import Experience, PopulationWeights, mix_forecasts
 from compevo_core.baselines.known_errors import split_by_time
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.view import replay_days

@@ -1,16 +1,21 @@
 """An ensemble: models that forecast, and what combines them.
 
 What belongs here: weights, calibration and experience of one model or several; the ensemble of
-agents, which correct their models; the files of both. What does not: fitting the models
-(``training.prior``) and what combines them (``training.calibration``), adapters and rounds
-(``training.model``, ``training.loop``). Nothing here imports torch, which takes longer than most
-fits of a table.
+agents, which correct their models; the files of both, sealed as ``<run>/model``. What does not:
+fitting the models (``training.prior``) and what combines them (``training.calibration``), adapters
+and rounds (``training.model``, ``training.loop``). Nothing here imports torch, which takes longer
+than most fits of a table.
+
+The hash over the files of the sealed folder is the artifact hash of every result row, and
+predicting must not change it (decision 11-settings). Names of files and tensors are therefore part
+of the format.
 
 Shapes: A members, B windows, P base models, H horizon.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,10 +24,9 @@ import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
 from compevo_core.agents import decoders
-from compevo_core.agents.experience import Experience
 from compevo_core.agents.linear_reader import LinearReader, SealedReadings
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.online_selection import ErrorCalibration
+from compevo_core.agents.online_selection import ErrorCalibration, Experience
 from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, evenly_spaced, to_array
@@ -31,6 +35,7 @@ from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import write_json, write_text
 from compevo_core.training.prior import PriorSet, mix_priors
+from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,12 +43,22 @@ if TYPE_CHECKING:
     from compevo_core.agents.joint_reader import TrainNews
     from compevo_core.agents.strategy import ReadingExecutor
 
-_SCALER_FILE, EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
+_SCALER_FILE, _EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
 _INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
 _HEAD_FILE = "head.safetensors"
 _STATE_FILE = "state.safetensors"
 _HEAD_PREFIXES = ("answers.", "debate.", "linear.", "calibration.blend")
 """Prefixes of an agent's stored tensors other than its adapters."""
+_PACKAGES = (
+    "compevo",
+    "torch",
+    "transformers",
+    "peft",
+    "polars",
+    "numpy",
+    "sentence-transformers",
+    "lightgbm",
+)
 
 
 class Ensemble:
@@ -87,13 +102,13 @@ class Ensemble:
         """Write what every ensemble has."""
         write_json(folder / "config.json", self.config.to_dict())
         self.priors.save(folder)
-        self.experience.save(folder / EXPERIENCE_FILE)
+        self.experience.save(folder / _EXPERIENCE_FILE)
 
     @classmethod
     def read(cls, config: RunConfig, folder: Path) -> Self:
         """Read what :meth:`save` wrote but the fitted models (:meth:`PriorSet.load`)."""
         scaler = Scaler.from_json((folder / _SCALER_FILE).read_text(encoding="utf-8"))
-        experience = Experience.load(sorted(scaler.mean), folder / EXPERIENCE_FILE)
+        experience = Experience.load(sorted(scaler.mean), folder / _EXPERIENCE_FILE)
         ensemble = cls(config, scaler, experience.truth_NH.shape[1])
         saved = load_file(folder / _STATE_FILE)
         for name, array in ensemble.calibration.state().items():
@@ -257,7 +272,7 @@ class AgentEnsemble(Ensemble):
         }
         tensors |= {name: np.stack([head[name] for head in heads]) for name in heads[0]}
         self.load(tensors | load_file(folder / _STATE_FILE))
-        self.experience = Experience.load(sorted(self.scaler.mean), folder / EXPERIENCE_FILE)
+        self.experience = Experience.load(sorted(self.scaler.mean), folder / _EXPERIENCE_FILE)
         self.logics = list(json.loads((folder / _LOGICS_FILE).read_text(encoding="utf-8")))
 
 
@@ -281,3 +296,81 @@ def _share(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> "dict[str, Te
 def _write_values(values: Mapping[str, Any], file: Path) -> None:
     # The format needs the order of C; a scalar stays one.
     save_file({k: np.array(to_array(v), order="C") for k, v in values.items()}, file)
+
+
+def write_model(
+    folder: RunFolder, model: Ensemble, facts: Mapping[str, Any], shards: AgentShards | None = None
+) -> str:
+    """Write the sealed model of a run atomically, with facts in its manifest; return its hash.
+
+    Every process writes its own agents; the first one writes the rest.
+    """
+    shards = shards or AgentShards(1)
+    of_model = {
+        "versions": installed_versions(),
+        "seed": model.config.run.seed,
+        "device": model.device,
+        "processes": shards.processes,
+        "knowledge_cutoff": model.knowledge_cutoff,
+    }
+    with write_sealed_folder(folder.path, folder.model, {**facts, **of_model}, shards) as part:
+        model.save(part)
+
+    manifest = json.loads(folder.model_manifest_file.read_text(encoding="utf-8"))
+    return str(manifest["hash"])
+
+
+def read_config(run: Path) -> RunConfig:
+    """Return the configuration that the model of a run was trained with."""
+    file = RunFolder(run).model_config_file
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointMismatch(
+            f"{file} cannot be read ({error}); restore it or train again"
+        ) from error
+    return RunConfig.from_mapping(raw)
+
+
+def read_scaler(run: Path) -> Scaler:
+    """Return the scale of each series, as the model of a run was fitted."""
+    file = RunFolder(run).model_scaler_file
+    if file.is_file():
+        return Scaler.from_json(file.read_text(encoding="utf-8"))
+    return read_inputs(run).scaler  # agents store it with their other statistics
+
+
+def read_inputs(run: Path) -> NumericInputs:
+    """Return how the agents of a run turn windows into numbers, as fitted on its train split."""
+    return NumericInputs.from_json(RunFolder(run).model_inputs_file.read_text(encoding="utf-8"))
+
+
+def read_experience(run: Path) -> Experience:
+    """Return the forecasts of a run's model up to its sealing, with their truth."""
+    return Experience.load(sorted(read_scaler(run).mean), RunFolder(run).model / _EXPERIENCE_FILE)
+
+
+def read_model_manifest(run: Path) -> dict[str, Any]:
+    """Return the manifest of a run's model after checking every file against it.
+
+    It has facts of the training, ``files`` (sha256 by name) and the artifact's ``hash``.
+    CheckpointMismatch if the model is unfinished or altered, or the run has been started over.
+    """
+    folder = RunFolder(run)
+    manifest = verify_manifest(folder.model)
+    if not folder.is_sealed:
+        raise CheckpointMismatch(
+            f"{folder.model} was left by an earlier start of this training; train to the end again"
+        )
+    return manifest
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the installed versions of the packages that can change a number."""
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed as a package"
+    return versions

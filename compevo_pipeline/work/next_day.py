@@ -37,7 +37,7 @@ from compevo_core.forecast.daily_state import Snapshots
 from compevo_core.forecast.explain import BAND_80, describe_outside, select_band
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.usage import OnStep
-from compevo_core.training.artifact import read_scaler
+from compevo_core.training.ensemble import read_scaler
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable

@@ -14,7 +14,7 @@ from compevo_core.evaluation.method_choice import (
     rank_methods,
 )
 from compevo_core.evaluation.metrics import measure_window_errors
-from compevo_core.training.artifact import read_model_manifest
+from compevo_core.training.ensemble import read_model_manifest
 from compevo_core.training.trainer import train
 from tests.support.population import windows
 
