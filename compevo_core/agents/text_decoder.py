@@ -21,13 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents import decoders
-from compevo_core.agents.prompts import (
-    list_stop_tokens,
-    render_forecast_prompt,
-    render_logic_and_news,
-    tokenize_prompt,
-)
+from compevo_core.agents import decoders, prompts
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
@@ -164,8 +158,10 @@ class TextDecoder:
         longest = max(len(self._encode_suffix(view, logic, [])) for logic in reading.logics)
         for n_history in range(len(history), 0, -1):
             shown = history[len(history) - n_history :]
-            shared, _ = render_forecast_prompt(view, shown, base, "", tokenizer=self._tokenizer)
-            prefix = tokenize_prompt(self._tokenizer, shared)
+            shared, _ = prompts.render_forecast_prompt(
+                view, shown, base, "", tokenizer=self._tokenizer
+            )
+            prefix = prompts.tokenize_prompt(self._tokenizer, shared)
             if len(prefix) + longest <= limit:
                 break
         else:
@@ -191,12 +187,12 @@ class TextDecoder:
     def _encode_suffix(
         self, view: WindowView, logic: str, news: Sequence[decoders.RetrievedArticle]
     ) -> list[int]:
-        text = render_logic_and_news(
+        text = prompts.render_logic_and_news(
             logic if self.config.forecast.logic_in_prompt else None,
             news,
             title_characters=self.config.news.title_characters,
         )
-        _, rest = render_forecast_prompt(view, [], [], text, tokenizer=self._tokenizer)
+        _, rest = prompts.render_forecast_prompt(view, [], [], text, tokenizer=self._tokenizer)
         return list(self._tokenizer.encode(rest, add_special_tokens=False))
 
     @torch.no_grad()
@@ -205,13 +201,13 @@ class TextDecoder:
         tokenizer = self._tokenizer
         answered = [question for row in asked for question in row for _ in question.group.suffixes]
         horizon = find_horizon([question.example.view for question in answered])
-        prompts = [[question.group for question in row] for row in asked]
+        groups = [[question.group for question in row] for row in asked]
         ids_ART, mask_ART = self.population.sample(
-            self.population.prefill(self.population.pack(prompts)),
+            self.population.prefill(self.population.pack(groups)),
             SamplingSettings(
                 max_new_tokens=horizon * _TOKENS_PER_NUMBER,
                 temperature=0.0,
-                stop_tokens=list_stop_tokens(tokenizer),
+                stop_tokens=prompts.list_stop_tokens(tokenizer),
                 is_complete=lambda ids: has_all_numbers(tokenizer.decode(ids), horizon),
             ),
         )
