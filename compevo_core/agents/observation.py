@@ -35,13 +35,8 @@ def observe(
     peers: Sequence[Sequence[int]],
     headlines: Sequence[Sequence[str]] = (),
     recent: str = "",
-    unread: Sequence[Sequence[tuple[str, float]]] = (),
 ) -> list[Observation]:
-    """Return what each agent knows of a round: its own logic, reward and news, and its peers.
-
-    ``headlines`` and ``unread`` are by agent, or empty if no agent is to see them. A process has
-    them only for its local agents.
-    """
+    """Return what each agent knows of a round: its own logic, reward and news, and its peers."""
     return [
         Observation(
             agent,
@@ -50,7 +45,6 @@ def observe(
             [(peer, rewards[peer], logics[peer]) for peer in seen],
             recent=recent,
             headlines=headlines[agent] if headlines else (),
-            unread=unread[agent] if unread else (),
         )
         for agent, seen in enumerate(peers)
     ]

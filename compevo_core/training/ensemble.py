@@ -33,7 +33,7 @@ from compevo_core.data.arrays import FloatArray, evenly_spaced, to_array
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.runtime.files import write_json, write_text
+from compevo_core.runtime.files import read_json, write_json, write_text
 from compevo_core.training.prior import PriorSet, mix_priors
 from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
 
@@ -323,13 +323,7 @@ def write_model(
 def read_config(run: Path) -> RunConfig:
     """Return the configuration that the model of a run was trained with."""
     file = RunFolder(run).model_config_file
-    try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointMismatch(
-            f"{file} cannot be read ({error}); restore it or train again"
-        ) from error
-    return RunConfig.from_mapping(raw)
+    return RunConfig.from_mapping(read_json(file, "restore it or train again"))
 
 
 def read_scaler(run: Path) -> Scaler:
