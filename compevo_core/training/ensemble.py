@@ -315,9 +315,7 @@ def write_model(
     }
     with write_sealed_folder(folder.path, folder.model, {**facts, **of_model}, shards) as part:
         model.save(part)
-
-    manifest = json.loads(folder.model_manifest_file.read_text(encoding="utf-8"))
-    return str(manifest["hash"])
+    return str(read_json(folder.model_manifest_file, "train again")["hash"])
 
 
 def read_config(run: Path) -> RunConfig:
