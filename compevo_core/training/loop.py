@@ -52,12 +52,11 @@ from compevo_core.training.round_record import RoundRecord, RoundResult
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.training_data import Outcome, RunSetup, TrainingData
 
-_NOTHING: dict[str, Any] = {
-    name: 0 if field.annotation in (int, float) else []
-    for name, field in RoundResult.model_fields.items()
-    if field.is_required()
-}
-"""What a round states of what it lacks."""
+_TEXTS = ("empty_logics", "unread_answers", "equal_groups", "answers")
+_UPDATES = ("grad_norm", "kl", "gradient_conflict", "gradient_margin", "clip_fraction")
+_LOSSES = ("loss", "loss_pred", "loss_tokens", "loss_pg", "loss_div", "loss_prune")
+_NO_LANGUAGE_MODEL: dict[str, Any] = dict.fromkeys(_TEXTS + _UPDATES + _LOSSES, 0)
+"""What a round measures only of a language model."""
 
 
 class TrainingLoop(abc.ABC):
@@ -378,6 +377,13 @@ class SearchLoop(TrainingLoop):
         state.logics, state.records = turns.logics, turns.records
         state.round += 1
 
-        others = {"interaction": np.eye(len(members)).tolist(), "group_logics": groups}
-        measured = _NOTHING | start | turns.describe(grpo.group_size) | others
-        return RoundResult(**measured, stage=schedule.EVOLUTION)
+        return RoundResult(
+            **_NO_LANGUAGE_MODEL,
+            **start,
+            **turns.describe(grpo.group_size),
+            stage=schedule.EVOLUTION,
+            interaction=np.eye(len(members)).tolist(),
+            group_logics=groups,
+            candidates=[],
+            unique_news=[],
+        )
