@@ -29,7 +29,7 @@ from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import ReadingExecutor
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import evenly_spaced
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, NonFiniteLoss
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import write_text
@@ -109,7 +109,10 @@ class TrainingLoop(abc.ABC):
         clock, on_round = self.setup.clock, self.setup.on_round
         while state.round < self.rounds:
             started = clock()
-            result = self.play(state)
+            try:
+                result = self.play(state)
+            except NonFiniteLoss as error:
+                raise NonFiniteLoss(f"round {state.round}: {error}") from error
             stepped = clock()
             validation = self._validate(state)
             record = self._complete_record(state, result, validation, started, stepped)

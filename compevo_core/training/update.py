@@ -58,7 +58,7 @@ class JointUpdate:
         if proposal is not None:
             # Checked by agent, as the loss is a sum over pairs.
             diversity = objective.diversity_loss(proposal.candidate_AD)
-            objective.require_finite("L_div", proposal.candidate_AD.sum(1), round_number)
+            objective.require_finite("L_div", proposal.candidate_AD.sum(1))
             weight = self.config.objective.lambda_div
             if weight and diversity.requires_grad:
                 # The soft prompts come from the same candidates: L_pg goes through it again.
@@ -83,7 +83,7 @@ class JointUpdate:
             advantage_AG, n_equal = objective.group_advantages(local_AG, proposal.is_empty_AG)
             if self.config.grpo.enabled and self.writer is not None:
                 policy_step = PolicyStep(self.writer, proposal, advantage_AG)
-                policy = policy_step.backward(round_number)
+                policy = policy_step.backward()
 
         # Eq. 22 and 23 over all parameters, before clipping. The regularisers do not reach forecast
         # adapters and heads. The gates have a gradient of L_pred too, so the pruning part is
@@ -95,14 +95,14 @@ class JointUpdate:
             regularising[gates_A] = self.config.objective.lambda_prune * sign_A
         parameters = [*forecasting, *policy_parameters, gates_A]
         cosine, margin = self.gradients.conflict(parameters, regularising)
-        grad_norm = self._take_step(round_number)
+        grad_norm = self._take_step()
         last_policy = policy
         if policy_step is not None:
             # On the same samples; only L_pg has a gradient.
             for _ in range(1, self.config.grpo.iterations):
                 self.optimizer.zero_grad(set_to_none=True)
-                last_policy = policy_step.backward(round_number)
-                self._take_step(round_number)
+                last_policy = policy_step.backward()
+                self._take_step()
 
         return {
             "loss_pg": float(policy.loss.detach()),
@@ -116,7 +116,7 @@ class JointUpdate:
             "clip_fraction": last_policy.clip_fraction,
         }
 
-    def _take_step(self, round_number: int) -> float:
+    def _take_step(self) -> float:
         """Clip each group's gradient by its norm and step; return the norm before clipping.
 
         Parameters without a gradient stay as they are, weight decay included.
@@ -124,7 +124,6 @@ class JointUpdate:
         norm = self.gradients.clip(
             [group["params"] for group in self.optimizer.param_groups],
             self.config.optim.max_grad_norm,
-            round_number,
             by_agent=not self.model.competes,
         )
         self.optimizer.step()
@@ -168,7 +167,7 @@ class PolicyStep:
         self.old_AGT = torch.zeros_like(self.reference_AGT)
         self._updates = 0
 
-    def backward(self, round_number: int) -> objective.PolicyLoss:
+    def backward(self) -> objective.PolicyLoss:
         """Add the gradient of lambda_PG L_pg; return loss and statistics, means over all agents.
 
         The first call fixes the old policy: it precedes any update, so that all ratios are 1.
@@ -188,7 +187,7 @@ class PolicyStep:
         ]
         terms_AK = self.shards.all_gather(torch.tensor(terms, dtype=torch.float64), "policy terms")
         # Checked instead of the loss, as clipping can hide an infinite ratio.
-        objective.require_finite("L_pg", terms_AK[:, 0], round_number)
+        objective.require_finite("L_pg", terms_AK[:, 0])
 
         # Gathered first, so that the shared fusion gets the same gradient on every process; only
         # local rows reach adapters.
@@ -237,12 +236,7 @@ class Gradients:
         self._shared = {id(parameter) for parameter in model.shared_parameters()}
 
     def clip(
-        self,
-        groups: Sequence[Sequence[nn.Parameter]],
-        max_norm: float,
-        round_number: int,
-        *,
-        by_agent: bool = False,
+        self, groups: Sequence[Sequence[nn.Parameter]], max_norm: float, *, by_agent: bool = False
     ) -> float:
         """Scale the gradient of each group down to a norm of at most ``max_norm``; 0 = no limit.
 
@@ -257,10 +251,8 @@ class Gradients:
             self.shards.unify_gradients(gradient for _, gradient in gradients)
             squares = ((parameter, [gradient.square()]) for parameter, gradient in gradients)
             square_A, shared_square = self._sum_by_agent(squares, 1)
-            objective.require_finite("the gradient", square_A[:, 0], round_number)
-            objective.require_finite(
-                "the gradient of gates and fusion", shared_square[0], round_number
-            )
+            objective.require_finite("the gradient", square_A[:, 0])
+            objective.require_finite("the gradient of gates and fusion", shared_square[0])
 
             # Shared parameters count once, as their gradient is the same on every process.
             norm = float(square_A.sum() + shared_square[0]) ** 0.5

@@ -135,7 +135,7 @@ def test_any_number_continues_from_any_other(out, tmp_path):
 def test_a_spoiled_agent_stops_every_process(out):
     errors = [(out / f"poisoned.rank{rank}").read_text() for rank in (0, 1)]
     assert errors[0] == errors[1]
-    assert errors[0].startswith("NonFiniteLoss") and "round 0 for agent(s) [2]" in errors[0]
+    assert errors[0].startswith("NonFiniteLoss: round 0: ") and "agent(s) [2]" in errors[0]
     assert read_records(out / "poisoned") == []
 
 
