@@ -52,7 +52,7 @@ from compevo_core.data.splits import (
 from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError
+from compevo_core.errors import DataError, list_some
 from compevo_core.runtime.files import hash_text
 
 UPCOMING_SPLIT = "inference"  # split of views whose truth is not known: no fit may ever see them
@@ -62,7 +62,6 @@ SHIFTED_SUBSET = "n2f-shifted-25min"
 FIVE_MINUTE_DAY = date(2021, 10, 1)
 ORIGIN_BEFORE_MIDNIGHT = timedelta(minutes=30)
 
-_LISTED_SERIES = 8  # how many given series an error message names
 _NOT_LEARNT = "of a series without a train window"
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -203,7 +202,7 @@ def select_learnt(
 def describe_new(names: Sequence[str]) -> str:
     """Return what a reader of forecasts of series should know that a model has not learnt."""
     return (
-        f"not in the fit: {', '.join(names)}; what was learnt of the other series forecasts them "
+        f"not in the fit: {list_some(names)}; what was learnt of the other series forecasts them "
         "from their own values, with bands from the errors of all; fit again to learn them"
     )
 
@@ -220,13 +219,11 @@ def select_live(spec: DatasetSpec, series: pl.DataFrame) -> tuple[pl.DataFrame, 
         return series, ""
 
     shown = [f"{name} (ended {end:%Y-%m-%d %H:%M} UTC)" for name, end in sorted(ended.items())]
-    more = len(shown) - _LISTED_SERIES
-    others = f" and {more} more" if more > 0 else ""
     chosen, _ = select_series(spec, series)
     ids = [frame["series_id"][0] for name, frame in chosen if name in ended]
     return (
         series.filter(~pl.col("series_id").is_in(ids)),
-        f"no forecast of {', '.join(shown[:_LISTED_SERIES])}{others}: the others continue to "
+        f"no forecast of {list_some(shown)}: the others continue to "
         f"{max(ends.values()):%Y-%m-%d %H:%M}",
     )
 
@@ -269,12 +266,12 @@ def select_series(
         covered |= {entity for entity, _ in matches}
 
     if not chosen:
-        given = sorted(series["series_id"].unique().to_list())[:_LISTED_SERIES]
+        given = list_some(sorted(series["series_id"].unique().to_list()))
         raise DataError(
             f"{spec.name}: no series with variable {spec.variable!r} matches "
             f"{' or '.join(pattern for pattern, _ in spec.series)} in "
             f"{spec.first_day or 'any day'}..{spec.last_day or 'any day'} "
-            f"(given: {', '.join(given) or 'none'}); read its source first"
+            f"(given: {given or 'none'}); read its source first"
         )
 
     used = {series_id for _, series_id in chosen}

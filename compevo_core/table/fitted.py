@@ -28,7 +28,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import DAY, count_steps, name_step, shift
 from compevo_core.data.view import WindowView
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.errors import ConfigError, DataError, list_some
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.files import write_json
 from compevo_core.table.covariates import list_covariates
@@ -151,14 +151,11 @@ class Fitted(Known):
         added, read = read_table(table, form, form.clock)
         known = set(self.rows[SERIES])
         if self.form.series and not read.series:
-            raise DataError(
-                f"the rows name no series: give them the column {self.form.series!r}, as the "
-                "table of the fit has it"
-            )
+            raise DataError(f"the rows name no series: give them the column {self.form.series!r}")
         if (new := sorted(set(added[SERIES]) - known)) and not self.form.series:
             raise DataError(
-                f"series {', '.join(new[:5])} were not fitted, but one without a name; fit again "
-                "with them"
+                f"series {list_some(new)} were not fitted, but one without a name; fit again with "
+                "them"
             )
         step = self.spec.step
         rows = join_rows(self.rows, added, step)
@@ -179,12 +176,9 @@ class Fitted(Known):
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, step) < self.end:
             say = self.form.clock.say
-            said.append(
-                f"the rows end {say(last)}, before the fitted ones do: the forecast begins at "
-                f"{say(ends)}"
-            )
-        for sentence in said:
-            warnings.warn(sentence, stacklevel=4)
+            said.insert(0, f"the rows end {say(last)}, yet the forecast begins at {say(ends)}")
+        if said:
+            warnings.warn(list_some(said, "; "), stacklevel=4)
         clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
         fitted, apart = -self.spec.market_offset, find_distance(self.spec)
         if self.spec.step < DAY and (clock - fitted) % apart:

@@ -261,9 +261,7 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
     manifest_file = folder / MANIFEST_FILE
     if not manifest_file.is_file():
         if not folder.parent.is_dir():
-            raise CheckpointMismatch(
-                f"no folder {folder.parent}; give the folder of a training run"
-            )
+            raise CheckpointMismatch(f"no folder {folder.parent}; give a training run's folder")
         raise CheckpointMismatch(
             f"{folder} has no {MANIFEST_FILE}: it was never finished; delete it and train again"
         )

@@ -199,3 +199,4 @@ def test_a_stuck_or_collapsed_meter_is_found():
 def test_equal_values_are_nothing_to_forecast():
     (fault,) = describe(np.ones(100))
     assert "load are equal" in fault and "nothing to forecast" in fault
+    assert describe([None] * 100) == ["load has no value"]
