@@ -35,7 +35,7 @@ FORMATS = _WITH_T + tuple(date + time for date in _DATES for time in _TIMES)
 """Formats that are tried, without an offset; those that begin with the year are unambiguous."""
 
 ISO = tuple(form for form in FORMATS if form.startswith("%Y-%m"))
-_SHAPES = {"": ISO, **{form: (form,) for form in FORMATS if form not in ISO}}
+SHAPES = {"": ISO, **{form: (form,) for form in FORMATS if form not in ISO}}
 _OFFSET = r"(?:\s*)(Z|[+-]\d{2}:?\d{2})$"
 MONTHS_BY_NAME = {
     "Jan": "jan|ene|gen|sty|янв|oca",
@@ -360,15 +360,15 @@ def guess_format(column: TextColumn) -> str:
         )
 
     # A few rows rule out most formats, and rows of the whole span rule out exchanged days.
-    possible = list(_SHAPES)
+    possible = list(SHAPES)
     for few in (cells.table.head(_FIRST), cells.table.gather_every(max(1, rows // _LOOKED_AT))):
-        begun = read_by_each(replace(cells, table=few), {form: _SHAPES[form] for form in possible})
+        begun = read_by_each(replace(cells, table=few), {form: SHAPES[form] for form in possible})
         counts = {stamps.name: stamps.count() for stamps in begun}
         most = max(counts.values(), default=0)
         possible = [form for form, count in counts.items() if count == most] or possible
 
     # Where none of these rows fits a format, not all rows are tried.
-    walls = {form: _parse_cells(cells, _SHAPES[form]).table[LOCAL] for form in possible if most}
+    walls = {form: _parse_cells(cells, SHAPES[form]).table[LOCAL] for form in possible if most}
     counts = {form: parsed.count() for form, parsed in walls.items()}
     if counts.get("", 0) == rows:
         return ""
@@ -381,7 +381,7 @@ def guess_format(column: TextColumn) -> str:
                 ISO, key=lambda form: _parse_cells(cells, (form,)).table[LOCAL].count()
             )
             likely = f"; most stamps fit {seen}"
-        _parse_cells(cells, _SHAPES[best]).raise_if(
+        _parse_cells(cells, SHAPES[best]).raise_if(
             pl.col(LOCAL).is_null(),
             f"is not a stamp in a format that is known{likely}",
             "correct the cell, write stamps as 2024-03-31 02:30, 2024-03, 2024-Q1 or 2024-W13, or "

@@ -5,10 +5,8 @@ import io
 import json
 import re
 import zipfile
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import polars as pl
 import pytest
@@ -17,7 +15,7 @@ from compevo_core.data.news import deduplicate_articles
 from compevo_core.data.series import validate_series
 from compevo_core.errors import CompEvoError, DataError
 from compevo_core.table import text_stamps
-from compevo_pipeline.sources.own.declaration import CovariateKeys, check_declaration, make_spec
+from compevo_pipeline.sources.own.declaration import CovariateKeys, make_spec
 from compevo_pipeline.sources.own.draft import Request, draft_declaration, guess_time
 from compevo_pipeline.sources.own.frames import parse_articles, parse_covariates, parse_series
 from compevo_pipeline.sources.own.table import read_columns, read_text_table
@@ -101,7 +99,7 @@ def table(*rows):
 
 
 COMMAS = "stamp;load_mw\n2024-01-01 00:00;1.234,5\n"
-TWO = morning("00:00,1", "00:00,4")
+TWO, RULES = morning("00:00,1", "00:00,4"), {"first": 1.0, "last": 4.0, "mean": 2.5}
 ONCE = table("2024-10-27 01:00,1", "2024-10-27 02:00,2", "2024-10-27 03:00,4")
 TWICE = ONCE.replace("2024-10-27 03", "2024-10-27 02:00,3\n2024-10-27 03")
 SPRING = table("2024-03-31 01:00,1", "2024-03-31 02:00,2", "2024-03-31 03:00,3")
@@ -120,9 +118,7 @@ QUARTERS = morning(*(f"0{i // 4}:{i % 4 * 15:02d},{i}" for i in range(8)))
     ("text", "keys", "values"),
     [
         (COMMAS, {"decimal": ","}, {utc(2024, 1, 1): 1234.5}),
-        (TWO, {"duplicates": "first"}, {utc(2024, 1, 1): 1.0}),
-        (TWO, {"duplicates": "last"}, {utc(2024, 1, 1): 4.0}),
-        (TWO, {"duplicates": "mean"}, {utc(2024, 1, 1): 2.5}),
+        *((TWO, {"duplicates": rule}, {utc(2024, 1, 1): at}) for rule, at in RULES.items()),
         (ONCE, PARIS | {"repeated_hour": "second"}, SECOND),
         (STRAY, HOURLY | {"aggregate": "last"}, {utc(2024, 1, 1): 3.0, utc(2024, 1, 1, 1): 8.0}),
         (STRAY, HOURLY | {"aggregate": "mean"}, {utc(2024, 1, 1): 2.0, utc(2024, 1, 1, 1): 8.0}),
@@ -201,8 +197,7 @@ def read_covariates(text, known="after"):
 
 
 def declare_news(**news):
-    raw = declare(time_zone="Europe/Paris").model_dump(exclude_none=True)
-    return check_declaration({**raw, "news": {"articles": "a.csv", **news}}, "test")
+    return declare({"news": {"articles": "a.csv", **news}}, time_zone="Europe/Paris")
 
 
 def test_a_measured_day_is_known_when_over():
@@ -346,6 +341,26 @@ def test_a_file_is_described_and_guesses_said(text, said, declared, guess):
     assert any(re.search(guess, line) for line in draft.guesses)
 
 
+def test_columns_are_known_by_their_names_and_values():
+    ends = ("End of Hour", "GMTIntervalEnd", "INTERVALENDTIME", "period_end", "Tot (datum)")
+    for name in (*ends, "Trend", "weekend", "Totals"):
+        text = look(write_hours().replace("when", name)).text
+        assert ('stamps = "end"' in text) == (name in ends)
+
+    # The number of a row, or a code of a place, is not measured.
+    for codes in (range(1440), [104437] * 1440):
+        rows = zip(["y", *codes], write_hours().splitlines(), strict=True)
+        assert 'values = ["load"]' in look("\n".join(f"{code},{row}" for code, row in rows)).text
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"), [("sales_mw", "MW"), ("Verbrauch [kWh]", "kWh"), ("t (°C) min", "°C")]
+)
+def test_a_unit_is_read_from_the_columns_name(name, unit):
+    draft = look(WITH_OFFSET.replace("sales_mw", name), unit="")
+    assert any(f"'{unit}'" in line and "--unit" in line for line in draft.guesses)
+
+
 def test_a_column_that_parts_stamps_names_series():
     def write(stores, days):
         rows = [(FIRST + timedelta(days=day), store) for store in stores for day in range(days)]
@@ -378,7 +393,7 @@ def test_a_sheet_of_excel_is_a_table():
     table = read_text_table(Path(__file__).with_name("sheet.xlsx").read_bytes(), "a.xlsx")
     assert table.row(0, named=True) == {"line": 2, "when": "2024-01-01 01:00", "load": "1.5"}
     with pytest.raises(CompEvoError, match=r"demand\.xlsx"):
-        read_text_table(b"PK nothing", "demand.xlsx")
+        read_text_table(b"PK\x03\x04 nothing", "demand.xlsx")
 
 
 @pytest.mark.parametrize("names", ["123", "abc"])
@@ -424,10 +439,9 @@ def test_whole_numbers_of_a_typed_file_are_integers():
 
 
 def test_lists_in_the_cells_of_a_typed_file_are_named():
-    content = io.BytesIO()
-    pl.DataFrame({"day": ["2024-01-01"], "load": [[1.0, 2.0]]}).write_parquet(content)
+    content = pl.DataFrame({"day": ["2024-01-01"], "load": [[1.0, 2.0]]}).write_ipc(None)
     with pytest.raises(DataError, match=r"one cell each, in 'day'.* write a list in a cell as a"):
-        guess_time(read_text_table(content.getvalue(), "a.parquet"), "a.parquet")
+        guess_time(read_text_table(content.getvalue(), "a.arrow"), "a.arrow")
 
 
 @pytest.mark.parametrize(
@@ -452,26 +466,14 @@ def test_what_cannot_be_decided_is_refused(text, said, message):
         look(text, **said)
 
 
-def test_numbered_parts_of_days_are_steps():
-    # As the market of London publishes them.
-    zone, lines, numbers = ZoneInfo("Europe/London"), ["date,period,load"], Counter()
-    for half_hour in range(48 * 254):
-        at = utc(2024, 3, 1) + half_hour * timedelta(minutes=30)
-        day = at.astimezone(zone).date()
-        numbers[day] += 1
-        lines.append(f"{day},{numbers[day]},{len(lines) % 48}")
-    text = "\n".join(lines) + "\n"
-    draft = look(text, zone="Europe/London")
-
-    assert 'period = "period"' in draft.text and 'step = "30min"' in draft.text
-    assert any(", 0 of them" in line for line in draft.findings)
-    with pytest.raises(CompEvoError, match=r"'period'.* 48.*--zone"):
-        look(text)
-
-
 @pytest.mark.parametrize(
     "above",
-    ["# Source: a service\n# Units: MW, local\n", "Category: all\n\n", "A title;of two cells\n,\n"],
+    [
+        "# Source: a service\n# Units: MW, local\n",
+        "Category: all\n\n",
+        "A title;of two cells\n,\n",
+        "latitude,a,b,zone\n52.5,38.0,0,GMT\n\nName,A B\nMeter,Main\n\n",
+    ],
 )
 def test_notes_above_the_names_are_left_out(above):
     text = write_hours()
