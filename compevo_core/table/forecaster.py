@@ -314,7 +314,7 @@ class Forecaster:
             choice = choose_method(train_windows, val_windows, news=news, fit=fit, on_step=on_step)
             method = choice.method if self._method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
-            config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
+            config = configure_method(method, choice.members, train=train_windows, seed=self._seed)
         if unread := describe_static(config, train_windows):
             warnings.warn(unread, stacklevel=3)
 
@@ -348,8 +348,8 @@ class Forecaster:
             return None
         if self._method == POPULATION:
             import_package("torch")
-            return RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
-        return configure_method(self._method, seed=self.seed)
+            return RunConfig.preset(self.preset).with_overrides({"run.seed": self._seed})
+        return configure_method(self._method, seed=self._seed)
 
     def _plan(self, known: Known) -> DatasetSpec:
         low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
@@ -375,6 +375,11 @@ class Forecaster:
         if any(isinstance(parts, str) and parts != ALL_SERIES for parts in lists):
             raise ConfigError(f"totals = {given!r}: give lists of series, as {{'all': ['*']}}")
         return {str(total): tuple(map(str, parts)) for total, parts in given.items()}
+
+    @property
+    def _seed(self) -> int:
+        # Settings know no numbers of numpy.
+        return int(self.seed) if isinstance(self.seed, Integral) else self.seed
 
     @property
     def _method(self) -> str:

@@ -342,7 +342,13 @@ def _read_column(column: Any) -> pl.Series:  # noqa: ANN401 - of pandas
     """Return a column of pandas; numbers with words such as n/a among them as text."""
     arrow = import_package("pyarrow")
     try:
-        return pl.Series(pl.from_pandas(column))
+        read = pl.Series(pl.from_pandas(column))
+        # Arrow holds UUIDs as their bytes.
+        return (
+            read
+            if read.dtype != pl.Binary
+            else pl.Series(pl.from_pandas(column.map(str, na_action="ignore")))
+        )
     except arrow.ArrowException as error:
         if all(isinstance(cell, str | Real) for cell in column.dropna()):
             return pl.Series(pl.from_pandas(column.astype("string")))

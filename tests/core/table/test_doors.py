@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 import warnings
 
 import numpy as np
@@ -230,6 +231,14 @@ def test_fitted_values_are_validations_held_out_forecasts():
     again = clone(RIDGE).set_params(low=-1e9).fit(spoiled).fitted_values()
     first = values["cutoff"] == values["cutoff"].min()
     assert np.allclose(again["mean"][first], values["mean"][first])
+
+
+def test_names_are_uuids_and_seeds_of_numpy():
+    names = [uuid.UUID(int=number) for number in (1, 2)]
+
+    made = clone(RIDGE).set_params(seed=np.int64(3)).fit(make_days(series=names)).predict()
+
+    assert set(made["unique_id"]) == {str(name) for name in names}
 
 
 def test_names_that_are_floats_join_the_table_again():

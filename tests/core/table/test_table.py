@@ -271,7 +271,9 @@ def test_it_is_kept_by_folder_pickle_and_clone(fitted, tmp_path):
     assert not list((tmp_path / "kept").rglob("*.pkl"))
     (settings,) = (tmp_path / "kept").rglob("config.json")
     settings.write_text(settings.read_text()[:100])
-    with pytest.raises(CompEvoError, match=r"config.json: not readable as JSON .*; restore it or train"):
+    with pytest.raises(
+        CompEvoError, match=r"config.json: not readable as JSON .*; restore it or train"
+    ):
         Forecaster.load(tmp_path / "kept").predict()
     assert repr(clone(fitted)) == "Forecaster(method='calendar-ridge', horizon=24, lookback=48)"
 
