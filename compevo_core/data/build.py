@@ -14,7 +14,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from operator import attrgetter, itemgetter
 from typing import Any, cast
@@ -72,6 +72,8 @@ class BuiltViews:
 
     views: tuple[WindowView, ...]  # one for each entity, in the order of their series
     left_out: Mapping[str, str]  # the reason for each entity that has none
+    # How many inputs have the season before in place of a gap that is too long to be filled
+    repeated: Mapping[str, int] = field(default_factory=dict)
 
 
 def build_views(
@@ -84,12 +86,14 @@ def build_views(
     origin_utc: datetime,
     information_until: datetime | None = None,
     step_covariates: pl.DataFrame | None = None,
+    repeats: bool = False,
 ) -> BuiltViews:
     """Make what a forecaster may see at one origin, whether its truth is known or not.
 
     Later values in the frames change nothing. The frames follow the schemas of ``data.schemas``;
     ``articles`` may be what reads a store part by part. Nothing in the views is known later than
-    ``information_until`` (default: the origin).
+    ``information_until`` (default: the origin). With ``repeats`` a gap in the inputs that is longer
+    than the fill limit has the values of the season before.
 
     DataError if no series of the data set is in the frame, an instant is not a step of the grid, or
     a frame breaks its contract.
@@ -114,10 +118,12 @@ def build_views(
     )
     views: list[WindowView] = []
     left_out: dict[str, str] = {}
+    repeated: dict[str, int] = {}
 
     for entity, frame in select_newest(chosen, until):
         gridded = grid_series(_reach_over_closed(spec, entity, frame, until), spec)
-        inputs = cut_inputs(gridded, locate_origin(gridded, origin_utc), spec, unknown_steps)
+        position = locate_origin(gridded, origin_utc)
+        inputs = cut_inputs(gridded, position, spec, unknown_steps, repeats=repeats)
         if isinstance(inputs, str):
             last_utc = gridded.locate_start(len(gridded))
             left_out[entity] = (
@@ -127,7 +133,21 @@ def build_views(
             continue
 
         views.append(context.build_view(gridded, entity, inputs, UPCOMING_SPLIT))
-    return BuiltViews(views=tuple(views), left_out=left_out)
+        known = slice(position - spec.lookback_steps, position - unknown_steps)
+        if np.isnan(gridded.filled[known]).any():
+            repeated[entity] = int(np.isnan(gridded.observed[known]).sum())
+    return BuiltViews(views=tuple(views), left_out=left_out, repeated=repeated)
+
+
+def describe_repeated(built: BuiltViews) -> list[str]:
+    """Say in which series the season before stands for a gap in the inputs."""
+    counts = [f"{count} inputs of {entity}" for entity, count in built.repeated.items()]
+    if not counts:
+        return []
+    return [
+        f"{list_some(counts)} are missing, and have the values of the season before: the forecast "
+        "is less sure than its bands"
+    ]
 
 
 def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:

@@ -32,7 +32,7 @@ from compevo_core.baselines import (
 )
 from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
-from compevo_core.data.build import build_views, build_windows, describe_new
+from compevo_core.data.build import build_views, build_windows, describe_new, describe_repeated
 from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import ALL_SERIES, RECONCILIATIONS, WLS, DatasetSpec
 from compevo_core.data.quantiles import LEVELS, describe_missing
@@ -707,7 +707,9 @@ class Forecaster:
         left_out = dict.fromkeys(ended, "no value in the last horizon of the table")
         for origin, names in fit.origins.items():
             frames["series"] = _select(series, names)
-            built = build_views(fit.spec, **frames, origin_utc=origin)
+            built = build_views(fit.spec, **frames, origin_utc=origin, repeats=True)
+            for note in describe_repeated(built):
+                warnings.warn(note, stacklevel=3)
             if fit.form.ahead:
                 require_ahead(built.views, fit.form, steps, origin, fit.spec)
             views += built.views

@@ -178,6 +178,19 @@ def test_inputs_reach_filling_limit_and_series_end():
     assert cut(97, unknown_steps=1).x[-1] == 48.0
 
 
+def test_a_longer_gap_has_the_season_before():
+    values = [None if 120 <= step < 130 else float(step) for step in range(144)]
+    spec = replace(ELECTRICITY, max_fill_steps=6, max_filled_inputs=10)
+    series = grid_series(make_series(values), spec)
+
+    inputs = cut_inputs(series, 144, spec, repeats=True)
+
+    assert inputs.x[24:34].tolist() == [float(step) for step in range(72, 82)]
+    assert inputs.x[34] == 130.0 and inputs.n_filled == 10
+    assert "longer than the fill limit" in cut_inputs(series, 144, spec)
+    assert "longer than the fill limit" in cut_inputs(series, 144, spec, unknown_steps=1)
+
+
 def test_scaling_is_reversible_for_entities_of_train():
     scaler = Scaler.from_json(Scaler.fit(make_window_set()).to_json())
     x = np.linspace(-5.0, 2000.0, 48)

@@ -233,6 +233,15 @@ def test_fitted_values_are_validations_held_out_forecasts():
     assert np.allclose(again["mean"][first], values["mean"][first])
 
 
+def test_a_forecast_reaches_over_a_long_gap():
+    whole = clone(RIDGE).fit(make_days()).predict()
+
+    with pytest.warns(UserWarning, match="8 inputs of y are missing, and have the values of the"):
+        forecast = clone(RIDGE).fit(make_days().drop(index=range(220, 228))).predict()
+
+    assert np.abs(forecast["mean"] - whole["mean"]).max() < 3
+
+
 def test_names_are_uuids_and_seeds_of_numpy():
     names = [uuid.UUID(int=number) for number in (1, 2)]
 
