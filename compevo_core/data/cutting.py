@@ -240,6 +240,6 @@ def _repeat_season(series: GriddedSeries, known_end: int, season: int) -> FloatA
     is_missing = np.isnan(series.observed[:known_end])
     gap_of = np.cumsum(~is_missing)  # the same for all steps of a gap
     is_long = is_missing & np.isin(gap_of, gap_of[np.isnan(values)])
-    for at in np.flatnonzero(is_long):  # the oldest first: a season may lie in a gap, too
+    for at in np.flatnonzero(is_long):  # the oldest first: the season before may be a gap, too
         values[at] = values[at - season] if at >= season else np.nan
     return values
