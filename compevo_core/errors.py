@@ -1,12 +1,13 @@
 """The error family of CompEvo.
 
-What belongs here: exception types shared by the core and the pipeline, and the import of a package
-that may be missing.
+What belongs here: exception types shared by the core and the pipeline, the import of a package that
+may be missing, names in a message.
 What does not: handling, retries (the pipeline decides on those) or messages.
 Every message raised with one of these says what went wrong, where, and what to do.
 """
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 _EXTRAS = {
@@ -18,6 +19,8 @@ _EXTRAS = {
     "fugue": "groups",
 }
 """Extras of the install by the imports that they bring; ``all`` brings any other."""
+
+_MOST_LISTED = 8  # names, or sentences, in a message
 
 
 class CompEvoError(Exception):
@@ -91,3 +94,9 @@ class CheckpointMismatch(CompEvoError):
 
 class NonFiniteLoss(CompEvoError):
     """A loss term is NaN or infinite; raised before the update."""
+
+
+def list_some(names: Sequence[str], mark: str = ", ") -> str:
+    """Return the first of some names, or sentences, and how many more there are."""
+    more = len(names) - _MOST_LISTED
+    return mark.join(names[:_MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")

@@ -99,7 +99,7 @@ def known_home(tmp_path_factory):
 
     @cache
     def make(world):
-        home = world.open(tmp_path_factory.mktemp(world.name))
+        home = world.open(tmp_path_factory.mktemp(world.source))
         world.deliver(home, world.known)
         return home.home
 
@@ -109,7 +109,7 @@ def known_home(tmp_path_factory):
 @pytest.fixture
 def open_known(known_home, tmp_path):
     """Open a copy of a home with the known files of a publisher."""
-    return lambda world: world.open(shutil.copytree(known_home(world), tmp_path / world.name))
+    return lambda world: world.open(shutil.copytree(known_home(world), tmp_path / world.source))
 
 
 @pytest.fixture

@@ -19,16 +19,11 @@ from compevo_pipeline.config.settings import VARIABLES
 from docs.generate import result_rows_page
 from tests.core.config.test_config import PAPER
 from tests.support.population import join_windows, news_pool
+from tests.test_architecture import sources
 
 REPO = Path(__file__).resolve().parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md")])
 DECISIONS = {path.stem: path for path in (REPO / "docs" / "decisions").glob("[0-9]*.md")}
-SOURCES = sorted(
-    path
-    for folder in ("compevo_core", "compevo_pipeline", "benchmarks", "docs", "tests")
-    for path in (REPO / folder).rglob("*.py")
-    if path != Path(__file__).resolve()
-)
 #: Names in a text that are not files of the repository.
 MADE_UP = re.compile(
     r"(?:tests/|compevo_core/)?(?:a|once|more|(?:test_)?sums|github3|nowhere|diagnostics)(?:\.py)?"
@@ -99,7 +94,8 @@ def test_every_path_in_a_tracked_text_exists():
 
 
 def test_every_decision_that_is_cited_exists():
-    texts = (path.read_text("utf-8") for path in SOURCES)
+    files = sources("compevo_core", "compevo_pipeline", "benchmarks", "docs", "tests")
+    texts = (path.read_text("utf-8") for path in files)
     cited = {name for text in texts for name in re.findall(r"\bdecision[\s#]+(\d[\w-]*)", text)}
     assert len(cited) > 10
     assert cited <= DECISIONS.keys()
@@ -235,16 +231,6 @@ def names_in(path: Path) -> frozenset[str]:
     return frozenset({node.name for node in tops} | {f"{top.name}.{n.name}" for top, n in inner})
 
 
-def find_missing(named: list[tuple[str, str]], home: str) -> list[str]:
-    """Return the files and names of the map that exist neither in ``home`` nor in the root."""
-    missing = []
-    for file, name in named:
-        path = next((at for at in (REPO / home / file, REPO / file) if at.is_file()), None)
-        if path is None or (name and name not in names_in(path)):
-            missing.append(f"{file}:{name}")
-    return missing
-
-
 def numbers(cell: str) -> set[int]:
     """``16, 54`` and ``26-37`` as numbers."""
     spans = [part.strip().split("-") for part in cell.split(",")]
@@ -256,7 +242,12 @@ def test_everything_on_the_map_exists(pattern, home):
     named = pattern.findall(PAPER_MAP)
     named = [pair for pair in named if pattern is TEST or not re.search(r"\btest_", pair[0])]
     assert len(named) > 50
-    assert find_missing(named, home) == []
+    missing = []
+    for file, name in named:
+        path = next((at for at in (REPO / home / file, REPO / file) if at.is_file()), None)
+        if path is None or (name and name not in names_in(path)):
+            missing.append(f"{file}:{name}")
+    assert missing == []
 
 
 def test_every_equation_of_the_paper_has_one_row():

@@ -7,6 +7,7 @@ Help sentences are not part of the list; titles and captions of the report are a
 
 import enum
 import hashlib
+import html
 import importlib
 import inspect
 import json
@@ -19,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, cached_property, partial
-from html.parser import HTMLParser
 from pathlib import Path
 
 import dagster as dg
@@ -208,56 +208,40 @@ def list_documents() -> Iterator[str]:
     yield from (f"block {name}" for name in names.values())
 
 
-class ReportPage(HTMLParser):
-    """Sections, tables and figures of a report, and apart from them its titles."""
+def list_page(page: str) -> dict[str, list[str]]:
+    """List sections, charts, tables and figures of a report, and apart from them its titles."""
+    entries, titles = [], []
+    page = re.sub(r"(?s)<(script|style)\b.*?</\1>", "", page)
+    for section in re.split(r"(?=<section\b)", page):
+        named = re.match(r'<section id="([^"]+)"', section)
+        place = f"#{named[1] if named else ''}"
+        entries += [f"section {place}"] if named else []
+        entries += [f"{place} chart {name}" for name in re.findall(r'data-figure="(.*?)"', section)]
+        for figure in find_elements(section, "figure"):
+            entries.append(f"{place} figure of {figure.count('<img')} images")
+        for table in find_elements(section, "table"):
+            header = " | ".join(map(read_text, find_elements(table, "th", ' scope="col"')))
+            rows = [row for row in find_elements(table, "tr") if 'scope="col"' not in row]
+            cells = " ".join(map(read_text, find_elements(table, "td")))
+            numbers = " ".join(re.findall(r"\d[\d.,]*", cells))
+            digest = hashlib.sha256(numbers.encode()).hexdigest()[:8]
+            entries.append(f"{place} table [{header}]: {len(rows)} rows, numbers {digest}")
+        for tag in ("caption", "figcaption", "summary", "dt", "h1", "h2", "h3", "h4"):
+            titles += [f"{place} {tag}: {read_text(one)}" for one in find_elements(section, tag)]
+    return {"entries": entries, "titles": titles}
 
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.section, self.columns, self.cells, self.images = "", [], [], 0
-        self.entries, self.titles, self.tag, self.text = [], [], "", ""
-        self.feed(re.sub(r"(?s)(<(script|style)\b[^>]*>).*?</\2>", r"\1</\2>", page))
 
-    def handle_starttag(self, tag, attributes):
-        names = dict(attributes)
-        if tag == "section":
-            self.section = names["id"]
-            self.entries.append(f"section #{self.section}")
-        elif tag == "table":
-            self.columns, self.cells = [], []
-        elif tag == "figure":
-            self.images = 0
-        elif tag == "img":
-            self.images += 1
-        elif "data-figure" in names:
-            self.entries.append(f"#{self.section} chart {names['data-figure']}")
-        elif tag in ("th", "td", "caption", "figcaption", "summary", "dt", "h1", "h2", "h3", "h4"):
-            self.tag, self.text = names.get("scope", "") if tag == "th" else tag, ""
+def find_elements(page: str, tag: str, attributes: str = "") -> list[str]:
+    """Return what the elements of a tag hold; none holds another of its kind."""
+    return re.findall(rf"(?s)<{tag}\b[^>]*{attributes}[^>]*>(.*?)</{tag}>", page)
 
-    def handle_data(self, data):
-        self.text += data
 
-    def handle_endtag(self, tag):
-        text = " ".join(self.text.split())
-        if tag == "th" and self.tag == "col":
-            self.columns.append(text)
-        elif tag == "td":
-            self.cells.append(text)
-        elif tag == "tr" and self.tag in ("row", "td"):
-            self.cells.append("\n")
-        elif tag == "table":
-            numbers = re.findall(r"\d[\d.,]*", " ".join(self.cells).replace("\n", ""))
-            digest = hashlib.sha256(" ".join(numbers).encode()).hexdigest()[:8]
-            count = self.cells.count("\n")
-            header = " | ".join(self.columns)
-            self.entries.append(f"#{self.section} table [{header}]: {count} rows, numbers {digest}")
-        elif tag == "figure":
-            self.entries.append(f"#{self.section} figure of {self.images} images")
-        elif tag in ("caption", "figcaption", "summary", "dt", "h1", "h2", "h3", "h4"):
-            self.titles.append(f"#{self.section} {tag}: {text}")
+def read_text(markup: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", markup)).split())
 
 
 @cache
-def parse_reports() -> dict[str, ReportPage]:
+def parse_reports() -> dict[str, dict[str, list[str]]]:
     """Parse the pages of the committed rows, and those of an invented run and an issued day."""
     from compevo_core.paper.report.inputs import empty_rows, read_inputs
     from compevo_core.report.forecast_page import render_forecasts
@@ -286,15 +270,15 @@ def parse_reports() -> dict[str, ReportPage]:
 
     # Images are counted and not looked at.
     return {
-        "committed": ReportPage(render_undrawn(committed)),
-        "forecasts": ReportPage(render_forecasts([make_day()], mode=sample.mode, generated_at=now)),
-        "sample": ReportPage(render_undrawn(sample)),
+        "committed": list_page(render_undrawn(committed)),
+        "forecasts": list_page(render_forecasts([make_day()], mode=sample.mode, generated_at=now)),
+        "sample": list_page(render_undrawn(sample)),
     }
 
 
 def list_report(kind: str) -> Iterator[str]:
     for name, page in parse_reports().items():
-        yield from (f"{name} {entry}" for entry in getattr(page, kind))
+        yield from (f"{name} {entry}" for entry in page[kind])
 
 
 PARTS: dict[str, Callable[[], Iterator[str]]] = {

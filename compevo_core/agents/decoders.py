@@ -83,8 +83,8 @@ class BatchForecasts:
     # Scaled: one for each of B windows, or for each logic of one window. Only the head's have a
     # gradient
     values_ABH: Any
-    # Training loss of each agent's answers as text, with gradient; otherwise zeros
-    token_loss_A: Any
+    # Training loss of each agent's answers as text, with gradient; otherwise zeros, or nothing
+    token_loss_A: Any = None
     n_unparsed: int = 0  # answers that could not be read and are scored as the agent's base
     n_cut: int = 0  # prompts that were too long and lost news or history
     weights_BA: Any = None  # weight of each agent, if the agents weigh each other

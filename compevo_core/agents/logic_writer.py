@@ -16,17 +16,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from compevo_core.agents import prompts
 from compevo_core.agents.decoders import LOGIC
 from compevo_core.agents.fusion import StrategyFusion
 from compevo_core.agents.logics import SlotDraws, clean_logic
 from compevo_core.agents.observation import fit_logic_prompt
-from compevo_core.agents.prompts import (
-    Observation,
-    build_logic_messages,
-    count_first_line,
-    list_stop_tokens,
-    tokenize_prompt,
-)
 from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.lm.grammar import SlotGrammar, restricted_token_logp, sample_under_grammar
@@ -85,7 +79,7 @@ class LogicWriter:
         self._adapters = adapters
 
         self._tokenizer = population.backbone.tokenizer
-        self._stop_ids = list_stop_tokens(self._tokenizer)
+        self._stop_ids = prompts.list_stop_tokens(self._tokenizer)
         self._grammar: SlotGrammar | None = None
         self._draws: SlotDraws | None = None
         if config.evolution.form == "slots":
@@ -94,12 +88,12 @@ class LogicWriter:
             self._grammar = SlotGrammar(self._draws.slots, self._tokenizer, self._stop_ids[:1])
 
     def propose(
-        self, observed: Sequence[Observation], previous_AD: Tensor, generators: Generators
+        self, observed: Sequence[prompts.Observation], previous_AD: Tensor, generators: Generators
     ) -> Proposal:
         """Run the three-stage update and sample G logics for each local agent; all are observed."""
-        local: list[Observation] = self.shards.local(observed)
-        prompts = [fit_logic_prompt(seen, self.config, self._tokenizer) for seen in local]
-        prompt_ids = [ids for ids, _ in prompts]
+        local: list[prompts.Observation] = self.shards.local(observed)
+        fitted = [fit_logic_prompt(seen, self.config, self._tokenizer) for seen in local]
+        prompt_ids = [ids for ids, _ in fitted]
         fallbacks = [seen.logic for seen in local]
 
         # Stage 1: each agent's own idea, drawn before the others' states enter (Eq. 8).
@@ -142,7 +136,7 @@ class LogicWriter:
             prompt_ids=prompt_ids,
             soft_prompt_AD=soft_prompt_AD,
             n_empty=n_empty,
-            n_cut=sum(was_cut for _, was_cut in prompts),
+            n_cut=sum(was_cut for _, was_cut in fitted),
         )
 
     def logp(self, proposal: Proposal, agents: slice, soft_prompt_AD: Tensor | None) -> Tensor:
@@ -178,9 +172,11 @@ class LogicWriter:
 
         They are the last-layer states at the final token (4.3).
         """
-        prompts = [[PromptGroup(tokenize_prompt(self._tokenizer, text))] for text in local_logics]
+        groups = [
+            [PromptGroup(prompts.tokenize_prompt(self._tokenizer, text))] for text in local_logics
+        ]
         with self.population.use_adapters(self._adapters):
-            local_AD = self.population.read_out(self.population.pack(prompts))[:, 0, 0]
+            local_AD = self.population.read_out(self.population.pack(groups))[:, 0, 0]
         gathered_AD: Tensor = self.shards.all_gather(local_AD, "states")
         return gathered_AD
 
@@ -206,7 +202,7 @@ class LogicWriter:
         )
 
     def _draw(
-        self, count: int, local: Sequence[Observation], generators: Generators
+        self, count: int, local: Sequence[prompts.Observation], generators: Generators
     ) -> list[list[str]]:
         """Draw sentences for each local agent by chance."""
         if self._draws is None:
@@ -250,7 +246,7 @@ class LogicWriter:
         # Nothing after the first line becomes part of a logic.
         ended_AGT = mask_AGT.clone()
         for ids_T, mask_T in zip(ids_AGT.flatten(0, 1), ended_AGT.flatten(0, 1), strict=True):
-            mask_T[count_first_line(self._tokenizer, ids_T[mask_T.bool()].tolist()) :] = 0
+            mask_T[prompts.count_first_line(self._tokenizer, ids_T[mask_T.bool()].tolist()) :] = 0
         return ids_AGT, ended_AGT
 
     def _decode_groups(
@@ -304,8 +300,8 @@ class LogicWriter:
 
         # The state at a token scores the token after it: the last len(ids) states of each prompt.
         scored: list[int] = []
-        for prompts, samples in zip(packed.prompts, sampled, strict=True):
-            for places, ids in zip(prompts, samples, strict=True):
+        for rows, samples in zip(packed.prompts, sampled, strict=True):
+            for places, ids in zip(rows, samples, strict=True):
                 scored += places[len(places) - len(ids) :]
         states_ND = states_ALD.flatten(0, 1).index_select(
             0, torch.tensor(scored, dtype=torch.long, device=states_ALD.device)
@@ -331,7 +327,7 @@ class FlatWriter(LogicWriter):
 
     @torch.no_grad()
     def propose(
-        self, observed: Sequence[Observation], previous_AD: Tensor, generators: Generators
+        self, observed: Sequence[prompts.Observation], previous_AD: Tensor, generators: Generators
     ) -> Proposal:
         """Draw G sentences for each local agent."""
         del previous_AD
@@ -370,7 +366,7 @@ class EndpointWriter(LogicWriter):
 
     @torch.no_grad()
     def propose(
-        self, observed: Sequence[Observation], previous_AD: Tensor, generators: Generators
+        self, observed: Sequence[prompts.Observation], previous_AD: Tensor, generators: Generators
     ) -> Proposal:
         """Ask for G children of each local agent's logic, one request per child."""
         del previous_AD, generators
@@ -383,7 +379,7 @@ class EndpointWriter(LogicWriter):
                 "model": self._model,
                 "temperature": evolution.temperature,
                 "max_tokens": evolution.max_new_tokens,
-                "messages": build_logic_messages(seen, paraphrased=is_paraphrased),
+                "messages": prompts.build_logic_messages(seen, paraphrased=is_paraphrased),
             }
             children = []
             for _ in range(self.config.grpo.group_size):

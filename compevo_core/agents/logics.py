@@ -17,13 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from compevo_core.agents.prompts import (
-    LOGIC_CHARACTERS,
-    LOGIC_CUE,
-    LOGIC_INSTRUCTIONS,
-    SEED_LOGICS,
-    clean_text,
-)
+from compevo_core.agents import prompts
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.news_pool import NewsPool
@@ -78,8 +72,8 @@ def clean_logic(text: str, fallback: str, *, was_cut: bool = False) -> tuple[str
 
     A text that was cut at the largest number of tokens ends at its last clause.
     """
-    first_line = clean_text(text.strip().split("\n")[0], LOGIC_CHARACTERS)
-    bare = first_line.removeprefix(LOGIC_CUE).strip("\"'* ").rstrip("]")
+    first_line = prompts.clean_text(text.strip().split("\n")[0], prompts.LOGIC_CHARACTERS)
+    bare = first_line.removeprefix(prompts.LOGIC_CUE).strip("\"'* ").rstrip("]")
 
     runs = _list_runs(bare)
     repeated = len(runs & _INSTRUCTION_RUNS)
@@ -115,7 +109,7 @@ def _list_runs(text: str) -> set[tuple[str, ...]]:
     }
 
 
-_INSTRUCTION_RUNS = set().union(*map(_list_runs, LOGIC_INSTRUCTIONS))
+_INSTRUCTION_RUNS = set().union(*map(_list_runs, prompts.LOGIC_INSTRUCTIONS))
 
 
 _VERBS = ("Prioritize", "Follow", "Watch", "Track", "Look for")
@@ -203,7 +197,7 @@ def list_regions(entities: Sequence[str]) -> list[str]:
 
 def list_seed_logics(form: str) -> tuple[str, ...]:
     """Return the logics that agents start with, in the form that ``evolution.form`` names."""
-    return SEED_LOGICS if form == "free" else SLOT_SEED_LOGICS
+    return prompts.SEED_LOGICS if form == "free" else SLOT_SEED_LOGICS
 
 
 def list_first_logics(config: RunConfig) -> list[str]:

@@ -68,7 +68,7 @@ def joint_loss(terms: Mapping[str, float], config: ObjectiveConfig) -> float:
     return float(sum(getattr(config, f"lambda_{n}") * terms[f"loss_{n}"] for n in names))
 
 
-def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
+def require_finite(name: str, per_agent: Tensor) -> None:
     """Raise NonFiniteLoss if a term, a value for each agent or one for all, is not finite."""
     is_bad = ~torch.isfinite(per_agent.detach())
     if not is_bad.any():
@@ -77,7 +77,7 @@ def require_finite(name: str, per_agent: Tensor, round_number: int) -> None:
     agents = is_bad.reshape(-1).nonzero().flatten().tolist()
     where = f"agent(s) {agents}" if per_agent.dim() else "the population"
     raise NonFiniteLoss(
-        f"{name} is not finite in round {round_number} for {where}; nothing was updated. "
+        f"{name} is not finite for {where}; nothing was updated. "
         "Lower optim.forecast_lr or optim.policy_lr, or resume from the last checkpoint with "
         "another seed"
     )

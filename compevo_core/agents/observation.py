@@ -10,7 +10,7 @@ Shapes: A agents, P base models, B windows of the round, S sampled articles, H h
 """
 
 import dataclasses
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -35,13 +35,8 @@ def observe(
     peers: Sequence[Sequence[int]],
     headlines: Sequence[Sequence[str]] = (),
     recent: str = "",
-    unread: Sequence[Sequence[tuple[str, float]]] = (),
 ) -> list[Observation]:
-    """Return what each agent knows of a round: its own logic, reward and news, and its peers.
-
-    ``headlines`` and ``unread`` are by agent, or empty if no agent is to see them. A process has
-    them only for its local agents.
-    """
+    """Return what each agent knows of a round: its own logic, reward and news, and its peers."""
     return [
         Observation(
             agent,
@@ -50,7 +45,6 @@ def observe(
             [(peer, rewards[peer], logics[peer]) for peer in seen],
             recent=recent,
             headlines=headlines[agent] if headlines else (),
-            unread=unread[agent] if unread else (),
         )
         for agent, seen in enumerate(peers)
     ]
@@ -83,13 +77,11 @@ def fit_logic_prompt(
 
 def list_most_read(news: Sequence[Sequence[RetrievedArticle]]) -> list[str]:
     """Return the titles that an agent read in most windows; on ties the better match first."""
-    windows = Counter(article.title for articles in news for article in articles)
-    best_rank: dict[str, int] = {}
+    ranks: defaultdict[str, list[int]] = defaultdict(list)
     for articles in news:
         for rank, article in enumerate(articles):
-            best_rank[article.title] = min(best_rank.get(article.title, rank), rank)
-
-    return sorted(windows, key=lambda title: (-windows[title], best_rank[title]))[:MOST_READ]
+            ranks[article.title].append(rank)
+    return sorted(ranks, key=lambda title: (-len(ranks[title]), min(ranks[title])))[:MOST_READ]
 
 
 def sample_peers(agents: int, exposed: int, rng: np.random.Generator) -> list[list[int]]:

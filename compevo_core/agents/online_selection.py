@@ -1,9 +1,13 @@
 """What combines forecasts after training: shares and weights, from every known error.
 
-What belongs here: the sealed calibration (decision 08-calibration), the rules of weights that keep
-learning, and which errors change which weights (decision 16-daily-use). What does not: fitting the
-calibration (``training.calibration``), errors that base models know (``baselines.known_errors``),
-the weights that training learns (``agents.selection``), when a truth becomes known (``data.view``).
+What belongs here: past forecasts with their truth, the sealed calibration (decision
+08-calibration), the rules of weights that keep learning, and which errors change which weights
+(decision 16-daily-use). What does not: fitting the calibration (``training.calibration``), errors
+that base models know (``baselines.known_errors``), the weights that training learns
+(``agents.selection``), when a truth becomes known (``data.view``).
+
+The first past forecasts belong to the validation windows of training, each made when only earlier
+days were known; every observed day adds some. Weights and quantiles (``data.quantiles``) follow.
 
 There are weights for each series, each time of issue (midnight or another hour) and each part of
 the day. ``boa`` uses the slope of the mixture's absolute error instead of the experts' losses, so
@@ -16,19 +20,135 @@ Shapes: A experts (agents), B or N windows, P parts of a day, H horizon, h steps
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from safetensors.numpy import load_file, save_file
 
 from compevo_core.agents.decoders import EqualFitness
-from compevo_core.agents.experience import Experience
+from compevo_core.baselines.known_errors import NOT_STARTED
 from compevo_core.config.run import RunConfig
-from compevo_core.data.arrays import FloatArray, split_evenly, to_array
-from compevo_core.data.view import DEFAULT_STEPS, WindowView, find_horizon
+from compevo_core.data.arrays import FloatArray, IntArray, split_evenly, to_array
+from compevo_core.data.quantiles import PastErrors, find_scale, measure_spread
+from compevo_core.data.scaling import Scaler
+from compevo_core.data.view import DEFAULT_STEPS, WindowView, count_minutes, find_horizon
 
 if TYPE_CHECKING:
     from compevo_core.agents.selection import FitnessSelection
+
+
+@dataclasses.dataclass(frozen=True)
+class Experience:
+    """Forecasts of N windows and their truth, scaled by the train split; instants in minutes."""
+
+    entities: tuple[str, ...]
+    entity_N: IntArray
+    origin_N: IntArray
+    until_N: IntArray  # latest instant that its view knew of
+    end_N: IntArray  # end of the target
+    unknown_N: IntArray  # steps before the origin not yet measured when it was forecast
+    agents_NAH: FloatArray  # calibrated
+    mixture_NH: FloatArray  # the population's forecast
+    truth_NH: FloatArray  # NaN where missing
+    scale_NH: FloatArray  # expected size of the errors as the publisher states it, or NaN
+    spread_N: FloatArray  # standard deviation of the view's inputs, in the series' unit
+
+    @classmethod
+    def start(cls, entities: Sequence[str], agents: int, horizon: int) -> Self:
+        """Return no experience."""
+        nothing_NH = np.empty((0, horizon))
+        nothing = cls.of(entities, [], np.empty((0, agents, horizon)), nothing_NH, nothing_NH)
+        return dataclasses.replace(nothing, scale_NH=nothing_NH)
+
+    @classmethod
+    def of(
+        cls,
+        entities: Sequence[str],
+        views: Sequence[WindowView],
+        agents_NAH: FloatArray,
+        mixture_NH: FloatArray,
+        truth_NH: FloatArray,
+    ) -> Self:
+        """Return the experience of some windows of a run's series, in the order given."""
+        number = {entity: i for i, entity in enumerate(entities)}
+        return cls(
+            tuple(entities),
+            entity_N=np.array([number[view.entity] for view in views], dtype=np.int64),
+            origin_N=count_minutes(views),
+            until_N=count_minutes(views, "information_until"),
+            end_N=count_minutes(views, "end_utc"),
+            unknown_N=np.array([view.unknown_steps for view in views], dtype=np.int64),
+            agents_NAH=agents_NAH,
+            mixture_NH=mixture_NH,
+            truth_NH=truth_NH,
+            scale_NH=find_scale(views),
+            spread_N=measure_spread(views),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return len(self.entity_N)
+
+    @property
+    def minute(self) -> int:
+        """Origin of the last window, in minutes since 1970."""
+        return int(self.origin_N.max()) if len(self) else NOT_STARTED
+
+    def join(self, *later: Self) -> Self:
+        """Return this experience followed by later ones of the same series."""
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in [self, *later]])
+            for name in _ARRAYS
+        }
+        return dataclasses.replace(self, **joined)
+
+    def select_from(self, first: int) -> Self:
+        """Return the windows from a position on."""
+        rows: dict[str, Any] = {name: getattr(self, name)[first:] for name in _ARRAYS}
+        return dataclasses.replace(self, **rows)
+
+    def rescale(self, before: Scaler, after: Scaler) -> Self:
+        """Return the experience in another scale; the forecasts stay what they were."""
+        entities = [self.entities[i] for i in self.entity_N]
+        shift = np.array([(before.mean[e] - after.mean[e]) / after.std[e] for e in entities])
+        factor = np.array([before.std[e] / after.std[e] for e in entities])
+        shift_N1, factor_N1 = shift.reshape(-1, 1), factor.reshape(-1, 1)
+        return dataclasses.replace(
+            self,
+            agents_NAH=self.agents_NAH * factor_N1[..., None] + shift_N1[..., None],
+            mixture_NH=self.mixture_NH * factor_N1 + shift_N1,
+            truth_NH=self.truth_NH * factor_N1 + shift_N1,
+        )
+
+    def errors(self, scaler: Scaler) -> PastErrors:
+        """Return the population's errors in the series' units, from which quantiles follow."""
+        names = [self.entities[i] for i in self.entity_N]
+        std_N1 = np.array([scaler.std[name] for name in names]).reshape(-1, 1)
+        mean_N1 = np.array([scaler.mean[name] for name in names]).reshape(-1, 1)
+        return PastErrors(
+            entities=tuple(names),
+            until_N=self.until_N,
+            end_N=self.end_N,
+            unknown_N=self.unknown_N,
+            error_NH=(self.truth_NH - self.mixture_NH) * std_N1,
+            forecast_NH=self.mixture_NH * std_N1 + mean_N1,
+            scale_NH=self.scale_NH,
+            spread_N=self.spread_N,
+        )
+
+    def save(self, file: Path) -> None:
+        """Write the arrays; the run itself stores the names of the series."""
+        save_file({name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}, file)
+
+    @classmethod
+    def load(cls, entities: Sequence[str], file: Path) -> Self:
+        """Read what :meth:`save` wrote."""
+        return cls(tuple(entities), **load_file(file))
+
+
+_ARRAYS = [field.name for field in dataclasses.fields(Experience) if field.name != "entities"]
 
 
 class ErrorCalibration:

@@ -46,7 +46,7 @@ class ReadingExecutor:
         """Return every agent's forecasts as they are scored and issued, without gradient."""
         readings = self.read(logics, examples)
         values_ABH = mix_bases(self.mix_AP, examples) + self.read_linearly(readings, self.agents)
-        return BatchForecasts(values_ABH, np.zeros(len(logics)), news=list_news(readings))
+        return BatchForecasts(values_ABH, news=list_news(readings))
 
     def read(
         self, logics: Sequence[str], examples: Sequence[ForecastExample], agents: slice = ALL_AGENTS

@@ -21,20 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compevo_core.agents.decoders import (
-    FORECAST,
-    AgentReadings,
-    BatchForecasts,
-    ForecastExample,
-    ForecastRequest,
-    RetrievedArticle,
-)
-from compevo_core.agents.prompts import (
-    list_stop_tokens,
-    render_forecast_prompt,
-    render_logic_and_news,
-    tokenize_prompt,
-)
+from compevo_core.agents import decoders, prompts
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.scaling import Scaler
@@ -96,7 +83,7 @@ _TOKENS_PER_NUMBER = 12  # an upper bound for the packaged tokenizers; a longer 
 class _Question:
     """What an agent is asked about a window."""
 
-    example: ForecastExample
+    example: decoders.ForecastExample
     # The agent's own base, scaled; None if it answers with the values themselves
     base_H: FloatArray | None
     group: PromptGroup  # its prompts, one for each logic
@@ -122,8 +109,8 @@ class TextDecoder:
         self._tokenizer = population.backbone.tokenizer
 
     def decode(
-        self, readings: AgentReadings, *, train: bool, agents: slice = slice(None)
-    ) -> BatchForecasts:
+        self, readings: decoders.AgentReadings, *, train: bool, agents: slice = slice(None)
+    ) -> decoders.BatchForecasts:
         """Forecast every reading of some local agents under each of its logics, in their order.
 
         With ``train`` there is a token loss, with gradient and the caller's adapters and dropout.
@@ -131,28 +118,28 @@ class TextDecoder:
         """
         asked = self._ask_all(readings, agents)
         loss_A = self._token_loss(asked) if train else torch.zeros(len(readings))
-        with self.population.use_adapters(FORECAST, rows=agents):
+        with self.population.use_adapters(decoders.FORECAST, rows=agents):
             values_ABH, n_unparsed = self._generate_forecasts(asked)
 
-        return BatchForecasts(
+        return decoders.BatchForecasts(
             values_ABH=values_ABH,
             token_loss_A=loss_A.to(values_ABH.device),
             n_unparsed=n_unparsed,
             n_cut=sum(question.n_cut for row in asked for question in row),
         )
 
-    def measure_loss(self, readings: AgentReadings) -> Tensor:
+    def measure_loss(self, readings: decoders.AgentReadings) -> Tensor:
         """Return only the training loss (A,), with gradient, without generating answers."""
         return self._token_loss(self._ask_all(readings, slice(None)))
 
-    def _ask_all(self, readings: AgentReadings, agents: slice) -> list[list[_Question]]:
+    def _ask_all(self, readings: decoders.AgentReadings, agents: slice) -> list[list[_Question]]:
         numbers = range(len(self.mix_AP))[agents]
         return [
             [self._ask(number, reading) for reading in row]
             for number, row in zip(numbers, readings, strict=True)
         ]
 
-    def _ask(self, number: int, reading: ForecastRequest) -> _Question:
+    def _ask(self, number: int, reading: decoders.ForecastRequest) -> _Question:
         """Return what the local agent of this number is asked about a window.
 
         ConfigError if a prompt without news and with one history value is still too long.
@@ -171,8 +158,10 @@ class TextDecoder:
         longest = max(len(self._encode_suffix(view, logic, [])) for logic in reading.logics)
         for n_history in range(len(history), 0, -1):
             shown = history[len(history) - n_history :]
-            shared, _ = render_forecast_prompt(view, shown, base, "", tokenizer=self._tokenizer)
-            prefix = tokenize_prompt(self._tokenizer, shared)
+            shared, _ = prompts.render_forecast_prompt(
+                view, shown, base, "", tokenizer=self._tokenizer
+            )
+            prefix = prompts.tokenize_prompt(self._tokenizer, shared)
             if len(prefix) + longest <= limit:
                 break
         else:
@@ -196,14 +185,14 @@ class TextDecoder:
         return _Question(reading.example, base_H, PromptGroup(prefix, suffixes), n_cut)
 
     def _encode_suffix(
-        self, view: WindowView, logic: str, news: Sequence[RetrievedArticle]
+        self, view: WindowView, logic: str, news: Sequence[decoders.RetrievedArticle]
     ) -> list[int]:
-        text = render_logic_and_news(
+        text = prompts.render_logic_and_news(
             logic if self.config.forecast.logic_in_prompt else None,
             news,
             title_characters=self.config.news.title_characters,
         )
-        _, rest = render_forecast_prompt(view, [], [], text, tokenizer=self._tokenizer)
+        _, rest = prompts.render_forecast_prompt(view, [], [], text, tokenizer=self._tokenizer)
         return list(self._tokenizer.encode(rest, add_special_tokens=False))
 
     @torch.no_grad()
@@ -212,13 +201,13 @@ class TextDecoder:
         tokenizer = self._tokenizer
         answered = [question for row in asked for question in row for _ in question.group.suffixes]
         horizon = find_horizon([question.example.view for question in answered])
-        prompts = [[question.group for question in row] for row in asked]
+        groups = [[question.group for question in row] for row in asked]
         ids_ART, mask_ART = self.population.sample(
-            self.population.prefill(self.population.pack(prompts)),
+            self.population.prefill(self.population.pack(groups)),
             SamplingSettings(
                 max_new_tokens=horizon * _TOKENS_PER_NUMBER,
                 temperature=0.0,
-                stop_tokens=list_stop_tokens(tokenizer),
+                stop_tokens=prompts.list_stop_tokens(tokenizer),
                 is_complete=lambda ids: has_all_numbers(tokenizer.decode(ids), horizon),
             ),
         )

@@ -14,7 +14,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from operator import attrgetter, itemgetter
 from typing import Any, cast
@@ -52,7 +52,7 @@ from compevo_core.data.splits import (
 from compevo_core.data.steps import shift
 from compevo_core.data.view import Window, WindowView
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError
+from compevo_core.errors import DataError, list_some
 from compevo_core.runtime.files import hash_text
 
 UPCOMING_SPLIT = "inference"  # split of views whose truth is not known: no fit may ever see them
@@ -62,7 +62,6 @@ SHIFTED_SUBSET = "n2f-shifted-25min"
 FIVE_MINUTE_DAY = date(2021, 10, 1)
 ORIGIN_BEFORE_MIDNIGHT = timedelta(minutes=30)
 
-_LISTED_SERIES = 8  # how many given series an error message names
 _NOT_LEARNT = "of a series without a train window"
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -73,6 +72,8 @@ class BuiltViews:
 
     views: tuple[WindowView, ...]  # one for each entity, in the order of their series
     left_out: Mapping[str, str]  # the reason for each entity that has none
+    # How many inputs have the season before in place of a gap that is too long to be filled
+    repeated: Mapping[str, int] = field(default_factory=dict)
 
 
 def build_views(
@@ -85,12 +86,14 @@ def build_views(
     origin_utc: datetime,
     information_until: datetime | None = None,
     step_covariates: pl.DataFrame | None = None,
+    repeats: bool = False,
 ) -> BuiltViews:
     """Make what a forecaster may see at one origin, whether its truth is known or not.
 
     Later values in the frames change nothing. The frames follow the schemas of ``data.schemas``;
     ``articles`` may be what reads a store part by part. Nothing in the views is known later than
-    ``information_until`` (default: the origin).
+    ``information_until`` (default: the origin). With ``repeats`` a gap in the inputs that is longer
+    than the fill limit has the values of the season before.
 
     DataError if no series of the data set is in the frame, an instant is not a step of the grid, or
     a frame breaks its contract.
@@ -115,10 +118,12 @@ def build_views(
     )
     views: list[WindowView] = []
     left_out: dict[str, str] = {}
+    repeated: dict[str, int] = {}
 
     for entity, frame in select_newest(chosen, until):
         gridded = grid_series(_reach_over_closed(spec, entity, frame, until), spec)
-        inputs = cut_inputs(gridded, locate_origin(gridded, origin_utc), spec, unknown_steps)
+        position = locate_origin(gridded, origin_utc)
+        inputs = cut_inputs(gridded, position, spec, unknown_steps, repeats=repeats)
         if isinstance(inputs, str):
             last_utc = gridded.locate_start(len(gridded))
             left_out[entity] = (
@@ -128,7 +133,21 @@ def build_views(
             continue
 
         views.append(context.build_view(gridded, entity, inputs, UPCOMING_SPLIT))
-    return BuiltViews(views=tuple(views), left_out=left_out)
+        known = slice(position - spec.lookback_steps, position - unknown_steps)
+        if np.isnan(gridded.filled[known]).any():
+            repeated[entity] = int(np.isnan(gridded.observed[known]).sum())
+    return BuiltViews(views=tuple(views), left_out=left_out, repeated=repeated)
+
+
+def describe_repeated(built: BuiltViews) -> list[str]:
+    """Say in which series the season before stands for a gap in the inputs."""
+    counts = [f"{count} inputs of {entity}" for entity, count in built.repeated.items()]
+    if not counts:
+        return []
+    return [
+        f"{list_some(counts)} are missing, and have the values of the season before: the forecast "
+        "is less sure than its bands"
+    ]
 
 
 def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
@@ -203,7 +222,7 @@ def select_learnt(
 def describe_new(names: Sequence[str]) -> str:
     """Return what a reader of forecasts of series should know that a model has not learnt."""
     return (
-        f"not in the fit: {', '.join(names)}; what was learnt of the other series forecasts them "
+        f"not in the fit: {list_some(names)}; what was learnt of the other series forecasts them "
         "from their own values, with bands from the errors of all; fit again to learn them"
     )
 
@@ -220,13 +239,11 @@ def select_live(spec: DatasetSpec, series: pl.DataFrame) -> tuple[pl.DataFrame, 
         return series, ""
 
     shown = [f"{name} (ended {end:%Y-%m-%d %H:%M} UTC)" for name, end in sorted(ended.items())]
-    more = len(shown) - _LISTED_SERIES
-    others = f" and {more} more" if more > 0 else ""
     chosen, _ = select_series(spec, series)
     ids = [frame["series_id"][0] for name, frame in chosen if name in ended]
     return (
         series.filter(~pl.col("series_id").is_in(ids)),
-        f"no forecast of {', '.join(shown[:_LISTED_SERIES])}{others}: the others continue to "
+        f"no forecast of {list_some(shown)}: the others continue to "
         f"{max(ends.values()):%Y-%m-%d %H:%M}",
     )
 
@@ -269,12 +286,12 @@ def select_series(
         covered |= {entity for entity, _ in matches}
 
     if not chosen:
-        given = sorted(series["series_id"].unique().to_list())[:_LISTED_SERIES]
+        given = list_some(sorted(series["series_id"].unique().to_list()))
         raise DataError(
             f"{spec.name}: no series with variable {spec.variable!r} matches "
             f"{' or '.join(pattern for pattern, _ in spec.series)} in "
             f"{spec.first_day or 'any day'}..{spec.last_day or 'any day'} "
-            f"(given: {', '.join(given) or 'none'}); read its source first"
+            f"(given: {given or 'none'}); read its source first"
         )
 
     used = {series_id for _, series_id in chosen}

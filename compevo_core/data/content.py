@@ -56,6 +56,8 @@ def describe_faults(name: str, rows: pl.DataFrame, step: timedelta) -> list[str]
     ``rows`` are the values of one series, in columns ``start_utc`` and ``value``.
     """
     known = rows.drop_nulls("value").sort("start_utc")
+    if not known.height:
+        return [f"{name} has no value"]
     if known["value"].n_unique() < 2:
         return [f"all values of {name} are equal, so there is nothing to forecast"]
     problems = (

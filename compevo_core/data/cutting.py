@@ -21,7 +21,7 @@ from compevo_core.data.arrays import FloatArray, keep_last_run
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.series import regularise_series, resample_to_step
 from compevo_core.data.steps import DAY, count_steps, shift
-from compevo_core.data.view import MOST_PAST, count_season_steps
+from compevo_core.data.view import MOST_PAST, count_season_steps, find_seasons
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import read_packaged
 
@@ -188,26 +188,36 @@ def locate_origin(series: GriddedSeries, origin_utc: datetime) -> int:
 
 
 def cut_inputs(
-    series: GriddedSeries, position: int, spec: DatasetSpec, unknown_steps: int = 0
+    series: GriddedSeries,
+    position: int,
+    spec: DatasetSpec,
+    unknown_steps: int = 0,
+    *,
+    repeats: bool = False,
 ) -> InputValues | str:
     """Return the inputs before a position, or the reason why there are none.
 
     Later values are not read. The last ``unknown_steps`` inputs were not measured yet; the same
-    steps of the day before, or of the day before that, replace them.
+    steps of the day before, or of the day before that, replace them. With ``repeats`` the season
+    before a gap replaces what is longer than the fill limit.
     """
     # These texts are keys of the manifest: changing one changes the published counts.
     start, known_end = position - spec.lookback_steps, position - unknown_steps
     if start < 0 or known_end > len(series):
         return "the series does not reach over the inputs"
 
-    known = series.filled[start:known_end]
+    filled = series.filled[:known_end]
+    if repeats and np.isnan(filled[start:]).any():
+        sizes = (spec.lookback_steps, spec.horizon_steps, spec.season_steps)
+        filled = _repeat_season(series, known_end, find_seasons(spec.step, *sizes).reference)
+    known = filled[start:]
     n_filled = int(np.isnan(series.observed[start:known_end]).sum())
     x = known
     if unknown_steps:
         # The last season repeated; NaN before the series.
         season = count_season_steps(series.step)
         places = [known_end + i - season * (i // season + 1) for i in range(unknown_steps)]
-        x = np.concatenate([known, [series.filled[at] if at >= 0 else np.nan for at in places]])
+        x = np.concatenate([known, [filled[at] if at >= 0 else np.nan for at in places]])
 
     if np.isnan(x).any():
         return "input gap longer than the fill limit"
@@ -222,3 +232,14 @@ def cut_inputs(
         unknown_steps=unknown_steps,
         past=keep_last_run(series.filled[max(0, start - most_past) : start]),
     )
+
+
+def _repeat_season(series: GriddedSeries, known_end: int, season: int) -> FloatArray:
+    """Return filled values in which gaps longer than the fill limit have the season before."""
+    values = series.filled[:known_end].copy()
+    is_missing = np.isnan(series.observed[:known_end])
+    gap_of = np.cumsum(~is_missing)  # the same for all steps of a gap
+    is_long = is_missing & np.isin(gap_of, gap_of[np.isnan(values)])
+    for at in np.flatnonzero(is_long):  # the oldest first: the season before may be a gap, too
+        values[at] = values[at - season] if at >= season else np.nan
+    return values

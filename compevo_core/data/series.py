@@ -42,11 +42,11 @@ def find_calendar_step(distances: pl.Series) -> timedelta | None:
     """Return the months that stamps are apart, None where they are another length apart."""
     usual = cast(timedelta, distances.mode().min())
     months = round(usual / MONTH)
-    # Four weeks and gaps of four weeks are not months, which differ in length.
+    # Four weeks, and five in places, are not months, which differ by days.
     if (
         usual < _SHORTEST_MONTH
         or months not in _MONTHS
-        or not any(distance % usual for distance in distances.unique())
+        or not any(distance % WEEK for distance in distances.unique())
     ):
         return None
     return months * MONTH
@@ -232,9 +232,7 @@ def regularise_series(frame: pl.DataFrame, step: timedelta) -> tuple[pl.DataFram
     if frame.height == 0:
         raise DataError("cannot put an empty series on a grid; read the source first")
     if frame.select("series_id", "variable").n_unique() != 1:
-        raise DataError(
-            "regularise_series takes one series at a time; filter by series_id and variable"
-        )
+        raise DataError("regularise_series takes one series; filter by series_id and variable")
 
     first, last = (cast(datetime, frame["start_utc"][row]) for row in (0, -1))
     if is_calendar_step(step):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from statistics import stdev
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,15 +38,6 @@ OVERLAPPING_HORIZONS = 4
 """Length of a block, in horizons, if windows overlap: shorter ones share steps at their ends."""
 
 
-class PairedTest(NamedTuple):
-    """Wilcoxon signed-rank test of errors a against errors b."""
-
-    # Probabilities of such ranks if the methods do not differ
-    p_value: float  # of these or smaller ones: one-sided, that errors a are smaller
-    p_two_sided: float  # of ranks as uneven, in either direction
-    rank_sign: int  # -1 if a has the smaller errors, 1 if b has, 0 if neither
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedComparison:
     """How the errors of two methods differ on the same windows, a minus b, in their unit."""
@@ -60,7 +51,7 @@ class PairedComparison:
     # with fewer than :data:`FEWEST_BLOCKS`
     p_value: float | None = None
     p_two_sided: float | None = None  # the two-sided test
-    rank_sign: int | None = None  # direction of its ranks: -1 where a is better
+    rank_sign: int | None = None  # of its ranks: -1 where a is better, 1 where b is, 0 for neither
     # Lower end of the 95 % interval of the mean difference (:func:`measure_interval`)
     interval_low: float | None = None
     interval_high: float | None = None  # upper end
@@ -83,8 +74,11 @@ deviation of the error between the trainings of the method that all others are c
 with one), and the budget where both sides had the same one by name."""
 
 
-def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
-    """Test that ``errors_a`` (N,) are smaller than ``errors_b`` (N,), pair by pair."""
+def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> dict[str, Any]:
+    """Test that ``errors_a`` (N,) are smaller than ``errors_b`` (N,), pair by pair.
+
+    The Wilcoxon signed-rank test, by the fields of :class:`PairedComparison`.
+    """
     from scipy.stats import rankdata, wilcoxon
 
     difference = errors_a - errors_b
@@ -104,7 +98,7 @@ def paired_test(errors_a: FloatArray, errors_b: FloatArray) -> PairedTest:
         # A one-sided test cannot distinguish a worse method from an equal one.
         two_sided = wilcoxon(difference, alternative="two-sided", zero_method="wilcox").pvalue
     sign = int(np.sign(float(statistic) - n * (n + 1) / 4))
-    return PairedTest(p_value=float(less), p_two_sided=float(two_sided), rank_sign=sign)
+    return {"p_value": float(less), "p_two_sided": float(two_sided), "rank_sign": sign}
 
 
 def measure_interval(
@@ -224,31 +218,24 @@ def compare_pairs(
         for errors_N in (errors_a_N, errors_b_N)
     )
     low, high = measure_interval(known, days_N, codes_N)
-    return replace(
-        compared, **paired_test(means_a, means_b)._asdict(), interval_low=low, interval_high=high
-    )
-
-
-def compare_with_opponents(
-    scope: Scope, forecasts: SeedForecasts, method: str
-) -> list[dict[str, Any]]:
-    """Test, window by window, whether a method's errors differ from the errors of each other one.
-
-    A method's error of a window is the mean over its seeds: the chance of one training is not
-    a property of the method, and pairs of single seeds would count a window several times. The
-    records, one for each other method, have the keys of ``PAIRED_TEST_SCHEMA``.
-    """
-    others = [name for name in forecasts if name != method]
-    return compare_methods(scope, forecasts, [(method, name) for name in others], method)
+    tested = paired_test(means_a, means_b)
+    return replace(compared, **tested, interval_low=low, interval_high=high)
 
 
 def compare_methods(
-    scope: Scope, forecasts: SeedForecasts, pairs: Sequence[tuple[str, str]], reference: str
+    scope: Scope,
+    forecasts: SeedForecasts,
+    reference: str,
+    pairs: Sequence[tuple[str, str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Test pairs of methods as :func:`compare_with_opponents` tests one with all others.
+    """Test, window by window, whether errors differ: of the reference and each other method.
 
-    The deviation between trainings is measured for the ``reference``.
+    Or of other ``pairs``. A method's error of a window is the mean over its seeds: the chance of
+    one training is not a property of the method, and pairs of single seeds would count a window
+    several times. The records, one for each pair, have the keys of ``PAIRED_TEST_SCHEMA``.
     """
+    if pairs is None:
+        pairs = [(reference, name) for name in forecasts if name != reference]
     truth_NH = scope.windows.truth()
     views = scope.windows.views()
     errors_SN = {

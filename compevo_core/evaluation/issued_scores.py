@@ -37,20 +37,8 @@ from compevo_core.data.steps import count_steps
 from compevo_core.data.view import count_season_steps
 from compevo_core.evaluation.metrics import score, score_quantiles
 from compevo_core.evaluation.result_rows import POOLED
+from compevo_core.forecast import issued
 from compevo_core.forecast.explain import BAND_80, find_band
-from compevo_core.forecast.issued import (
-    BASE,
-    EQUAL,
-    FACTS_FILE,
-    MEMBER,
-    METHOD,
-    PUBLISHED,
-    IssuedForecast,
-    count_issue,
-    list_records,
-    read_chain,
-    read_issued,
-)
 
 MIDNIGHT, ISSUE_TIME = "midnight", "issue-time"
 PERSISTENCE, WEEKLY = "persistence", "weekly"
@@ -153,22 +141,22 @@ def score_issued(
     rows: list[dict[str, Any]] = []
     waiting = 0
 
-    chain = read_chain(root)
-    for folder in list_records(root, chain):
+    chain = issued.read_chain(root)
+    for folder in issued.list_records(root, chain):
         # Only facts are read first: most days were scored before, and do not change.
-        facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
-        forecast = IssuedForecast(rows=pl.DataFrame(), facts=facts)
+        facts = json.loads((folder / issued.FACTS_FILE).read_text(encoding="utf-8"))
+        forecast = issued.IssuedForecast(rows=pl.DataFrame(), facts=facts)
         for series in facts["series"]:
             truth = _find_truth(_find_series(series_by_id, series), facts)
             if truth is None:
                 waiting += 1
                 continue
             day, entity = forecast.origin.date(), str(series["entity"])
-            key = (day, entity, name_known_to(facts), count_issue(folder))
+            key = (day, entity, name_known_to(facts), issued.count_issue(folder))
             if known_hashes.get(key) == (_hash_truth(truth), facts["hash"]):
                 continue
             if forecast.rows.is_empty():
-                forecast = read_issued(folder, chain)
+                forecast = issued.read_issued(folder, chain)
             issue = dict(zip(KEY, key, strict=False)) | {"scored_at": scored_at}
             rows += [issue | row for row in _score_day(forecast, series, truth)]
 
@@ -237,7 +225,7 @@ def repeat_known(
 
 
 def _score_day(
-    forecast: IssuedForecast, series: Mapping[str, Any], truth: DayTruth
+    forecast: issued.IssuedForecast, series: Mapping[str, Any], truth: DayTruth
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for every method of an issued forecast, and for repeating the past."""
     facts, entity = forecast.facts, str(series["entity"])
@@ -263,20 +251,20 @@ def _score_day(
 
     for method, values_H in points.items():
         # A prior that one agent corrects is not a forecast for use by itself.
-        if method.startswith(BASE):
+        if method.startswith(issued.BASE):
             continue
         errors = score(truth_H[None], values_H[None])
         unknown_H = np.full(len(truth_H), np.nan)
         quantiles_1QH = np.stack([by_level[q].get(method, unknown_H) for q in LEVELS])[None]
-        if method == PUBLISHED:
+        if method == issued.PUBLISHED:
             quantiles_1QH = drop_crossing(quantiles_1QH)
         bands = score_quantiles(truth_H[None], quantiles_1QH)
-        of_method = inside if method == METHOD else dict.fromkeys(inside)
+        of_method = inside if method == issued.METHOD else dict.fromkeys(inside)
         named = {"method": method, "first_mae": errors.mae}
         yield shared | asdict(errors) | bands | of_method | named
 
 
-def is_on_time(forecast: IssuedForecast) -> bool:
+def is_on_time(forecast: issued.IssuedForecast) -> bool:
     """Whether a forecast was issued in time: one that knows to midnight has a period of grace.
 
     One with an earlier cutoff must be issued before the day begins.
@@ -324,8 +312,8 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
     day of its ``known_to``. Of several issues the newest counts, on time and filled in later apart.
     """
     pairs = _pair_days(select_standing(rows, "is_on_time"))
-    issued = pairs.filter(pl.col("reference") == METHOD)
-    last_days = issued.group_by(_TIMING).agg(last_day=pl.col("day").max())
+    ours = pairs.filter(pl.col("reference") == issued.METHOD)
+    last_days = ours.group_by(_TIMING).agg(last_day=pl.col("day").max())
     both = pl.concat([pairs, pairs.with_columns(entity=pl.lit(POOLED))])
     recent = (
         both.join(last_days, on=_TIMING)
@@ -347,12 +335,12 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
     )
     # A member that lacks days is not compared with the members that have them.
     best = (
-        means.filter(pl.col("reference").str.starts_with(MEMBER))
+        means.filter(pl.col("reference").str.starts_with(issued.MEMBER))
         .sort("n_days", "reference_mae", "reference", descending=[True, False, False])
         .unique(_GROUP, keep="first", maintain_order=True)
         .with_columns(reference=pl.lit(BEST_MEMBER))
     )
-    is_shown = pl.col("reference").is_in([PERSISTENCE, PUBLISHED, EQUAL])
+    is_shown = pl.col("reference").is_in([PERSISTENCE, issued.PUBLISHED, issued.EQUAL])
     skill = pl.concat([means.filter(is_shown), best])
     return skill.select(list(SKILL_SCHEMA)).sort(*_TIMING, "span_days", "reference", "entity")
 
@@ -360,7 +348,7 @@ def measure_skill(rows: pl.DataFrame) -> pl.DataFrame:
 def _pair_days(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the errors of the forecast and of each method on the same days, by its name."""
     keys = [*_TIMING, "day", "entity"]
-    errors = rows.filter(pl.col("method") == METHOD).select(*keys, "n_points", "mae")
+    errors = rows.filter(pl.col("method") == issued.METHOD).select(*keys, "n_points", "mae")
     others = rows.select(*keys, reference="method", reference_mae="mae")
     return errors.join(others, on=keys).sort(keys)
 
@@ -397,9 +385,9 @@ def find_drift(rows: pl.DataFrame, known_to: str, reference: str) -> Drift:
     ``rows`` follow ``SCORED_SCHEMA``; the errors of ``reference`` show how hard a day was.
     """
     rows = select_standing(rows).filter(known_to=known_to)
-    issued = rows.filter(method=METHOD)
-    newest = issued.sort("day").tail(1)["artifact_hash"]
-    same_model = issued.filter(pl.col("artifact_hash").is_in(newest.implode()))
+    ours = rows.filter(method=issued.METHOD)
+    newest = ours.sort("day").tail(1)["artifact_hash"]
+    same_model = ours.filter(pl.col("artifact_hash").is_in(newest.implode()))
     pairs = _pair_days(rows).filter(reference=reference)
     pairs = pairs.join(same_model.select("day", "entity"), on=["day", "entity"])
 
@@ -450,10 +438,10 @@ def measure_coverage(rows: pl.DataFrame, known_to: str) -> Coverage:
     """
     from scipy import stats
 
-    issued = select_standing(rows).filter(known_to=known_to, method=METHOD)
-    issued = issued.drop_nulls("coverage_80")
-    days = issued["day"].unique().sort().tail(COVERAGE_DAYS)
-    recent = issued.filter(pl.col("day").is_in(days.implode()))
+    ours = select_standing(rows).filter(known_to=known_to, method=issued.METHOD)
+    ours = ours.drop_nulls("coverage_80")
+    days = ours["day"].unique().sort().tail(COVERAGE_DAYS)
+    recent = ours.filter(pl.col("day").is_in(days.implode()))
     if not days.len():
         return Coverage(n_days=0, share=None, low=0.0, high=1.0)
 
@@ -489,12 +477,14 @@ def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.D
     Of several issues of a forecast the newest counts. A step without a truth counts nowhere.
     CheckpointMismatch if a record was altered since it was issued.
     """
-    chain = read_chain(root)
+    chain = issued.read_chain(root)
     newest: dict[tuple[str, str], Path] = {}
-    for folder in list_records(root, chain):
+    for folder in issued.list_records(root, chain):
         # Later issues have a number behind the name and come after the first.
         newest[folder.parent.name, "-".join(folder.name.split("-")[:2])] = folder
-    parts = [_list_steps(read_issued(folder, chain), series_by_id) for folder in newest.values()]
+    parts = [
+        _list_steps(issued.read_issued(folder, chain), series_by_id) for folder in newest.values()
+    ]
     if not parts:
         return pl.DataFrame(schema=OPERATOR_SCHEMA)
 
@@ -516,24 +506,26 @@ def score_by_step(root: Path, series_by_id: Mapping[str, GriddedSeries]) -> pl.D
     )
 
 
-def _list_steps(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries]) -> pl.DataFrame:
+def _list_steps(
+    record: issued.IssuedForecast, series_by_id: Mapping[str, GriddedSeries]
+) -> pl.DataFrame:
     """Return value, band and truth of each series and method at the steps whose truth is known."""
-    starts = issued.rows["start_utc"].unique().sort()
+    starts = record.rows["start_utc"].unique().sort()
     truths = [
         pl.DataFrame({"start_utc": starts[: truth.size], "truth": truth}).with_columns(
             entity=pl.lit(str(series["entity"]))
         )
-        for series in issued.facts["series"]
-        for truth in [_cut_truth(_find_series(series_by_id, series), issued.facts)]
+        for series in record.facts["series"]
+        for truth in [_cut_truth(_find_series(series_by_id, series), record.facts)]
     ]
     line = ["entity", "method", "start_utc"]
-    is_shown = pl.col("quantile").is_null() & ~pl.col("method").str.starts_with(BASE)
-    steps = issued.rows.filter(is_shown)
+    is_shown = pl.col("quantile").is_null() & ~pl.col("method").str.starts_with(issued.BASE)
+    steps = record.rows.filter(is_shown)
     for name, level in zip(("low", "high"), BAND_80, strict=True):
-        ends = issued.rows.filter(quantile=level).select(*line, pl.col("value").alias(name))
+        ends = record.rows.filter(quantile=level).select(*line, pl.col("value").alias(name))
         steps = steps.join(ends, on=line, how="left")
 
-    local = pl.col("start_utc").dt.offset_by(f"{issued.facts['clock_minutes']}m").dt
+    local = pl.col("start_utc").dt.offset_by(f"{record.facts['clock_minutes']}m").dt
     is_band = pl.col("low") <= pl.col("high")
     return (
         steps.join(pl.concat(truths), on=["entity", "start_utc"], how="left")
@@ -541,8 +533,8 @@ def _list_steps(issued: IssuedForecast, series_by_id: Mapping[str, GriddedSeries
         .with_columns(
             pl.when(is_band).then(pl.col("low", "high")),
             month=local.strftime("%Y-%m"),
-            at=local.strftime("%H:%M" if issued.step < timedelta(days=1) else "%d"),
-            known_to=pl.lit(name_known_to(issued.facts)),
-            is_on_time=pl.lit(is_on_time(issued)),
+            at=local.strftime("%H:%M" if record.step < timedelta(days=1) else "%d"),
+            known_to=pl.lit(name_known_to(record.facts)),
+            is_on_time=pl.lit(is_on_time(record)),
         )
     )

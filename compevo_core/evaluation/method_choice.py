@@ -16,21 +16,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from pydantic import TypeAdapter
 
-from compevo_core.baselines import (
-    PRIORS,
-    FitBaseline,
-    SharedFits,
-    add_news,
-    find_cost,
-    has_method,
-    is_applicable,
-    list_news_readers,
-)
+from compevo_core import baselines
+from compevo_core.agents.online_selection import Experience
 from compevo_core.baselines.features import list_own_covariates
 from compevo_core.baselines.gbm import Blend, BoostedTrees, LaggedTrees
 from compevo_core.baselines.naive import Persistence
@@ -50,9 +42,6 @@ from compevo_core.evaluation.metrics import measure_window_errors
 from compevo_core.evaluation.news_audit import NewsErrors
 from compevo_core.runtime.usage import OnStep, Steps
 from compevo_core.training.prior import MIXTURE, name_method
-
-if TYPE_CHECKING:
-    from compevo_core.agents.experience import Experience
 
 AUTO = "auto"
 POPULATION = "compevo"
@@ -136,9 +125,9 @@ def configure_method(
     """
     names = list(members) if name == MIXTURE else [name]
     for each in names:
-        if not is_zero_shot(each) and not has_method(each):
+        if not is_zero_shot(each) and not baselines.has_method(each):
             others = [f"{PREFIX}MODEL", MIXTURE, POPULATION, AUTO]
-            choices = ", ".join([*PRIORS, *list_news_readers(), *others])
+            choices = ", ".join([*baselines.PRIORS, *baselines.list_news_readers(), *others])
             raise ConfigError(f"no method {each!r}; known: {choices}")
     if name == MIXTURE and len(names) < 2:
         raise ConfigError("a mixture needs two methods or more: name one of them instead")
@@ -172,7 +161,7 @@ def choose_method(
     names: Sequence[str] = (),
     population: Path | None = None,
     news: NewsPool | None = None,
-    fit: FitBaseline | None = None,
+    fit: baselines.FitBaseline | None = None,
     on_step: OnStep = lambda _: None,
 ) -> MethodChoice:
     """Score the candidates on validation and choose the mixture of the good ones, or the best.
@@ -190,7 +179,7 @@ def choose_method(
     DataError if there is no validation window, or no method can forecast them.
     """
     # torch takes seconds to import, and names of methods are read even if nothing is trained.
-    from compevo_core.training.artifact import read_experience, read_scaler
+    from compevo_core.training.ensemble import read_experience, read_scaler
     from compevo_core.training.trainer import fit_ensemble
 
     known = WindowSet([w for w in val if np.isfinite(w.y).any()], dataset=val.dataset)
@@ -205,10 +194,10 @@ def choose_method(
     wanted = max(1, _MOST_WINDOWS * len(origins) // len(known))
     chosen = {origins[i] for i in evenly_spaced(len(origins), wanted)}
     known = known.with_windows(w for w in known if w.view.origin_utc in chosen)
-    fit = add_news(fit or SharedFits(), news)
+    fit = baselines.add_news(fit or baselines.SharedFits(), news)
     candidates, left_out = _list_candidates(train, known, names)
 
-    steps = Steps([*map(find_cost, candidates), len(candidates)], on_step)
+    steps = Steps([*map(baselines.find_cost, candidates), len(candidates)], on_step)
     fitted = {}
     for name in candidates:
         steps.begin(f"fitting {name} on {len(train):,} windows")
@@ -230,7 +219,8 @@ def choose_method(
     check = None
     if news is not None and any(view.candidate_ids for view in train.views()):
         names_with_news = [s.name + SUFFIX for s in rank_methods(errors, known, scale_N)]
-        if reader := next((name for name in names_with_news if name in list_news_readers()), None):
+        readers = [name for name in names_with_news if name in baselines.list_news_readers()]
+        for reader in readers[:1]:
             try:
                 check, with_news_N = _check_news(reader, train, known, scale_N, fit)
                 errors |= {reader: with_news_N} if check.helps else {}
@@ -274,18 +264,19 @@ def _list_candidates(
 
     Without ``names`` all methods that can forecast these windows are considered.
     """
-    if not names:
-        possible = [name for name, baseline in PRIORS.items() if baseline.is_candidate]
-        if len(known) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
-            possible.append(f"{PREFIX}{at_hand}")
-        if not any(view.covariates for view in train.views()):
-            # Without weather by day lagged trees err less, and take a tenth of the time.
-            possible = [name for name in possible if name not in (BoostedTrees.name, Blend.name)]
-        names = [
-            name
-            for name in sorted(possible, key=_place)
-            if is_applicable(name, train) and is_applicable(name, known, train)
-        ]
+    if names:
+        return list(names), {}
+    possible = [name for name, baseline in baselines.PRIORS.items() if baseline.is_candidate]
+    if len(known) <= _MOST_ZERO_SHOT and (at_hand := find_at_hand()):
+        possible.append(f"{PREFIX}{at_hand}")
+    if not any(view.covariates for view in train.views()):
+        # Without weather by day lagged trees err less, and take a tenth of the time.
+        possible = [name for name in possible if name not in (BoostedTrees.name, Blend.name)]
+    names = [
+        name
+        for name in sorted(possible, key=_place)
+        if baselines.is_applicable(name, train) and baselines.is_applicable(name, known, train)
+    ]
 
     origins = sorted({view.origin_utc for view in train.views()})
     apart = (origins[-1] - origins[0]) / max(1, len(origins) - 1)
@@ -304,7 +295,7 @@ def describe_static(config: RunConfig, train: WindowSet) -> str:
 
     Only trees and estimators on lags are fitted on all series together, and can use such values.
     """
-    members = [PRIORS.get(name) for name in config.priors]
+    members = [baselines.PRIORS.get(name) for name in config.priors]
     if any(member is not None and issubclass(member, LaggedTrees) for member in members):
         return ""
     static = []
@@ -322,7 +313,7 @@ def describe_static(config: RunConfig, train: WindowSet) -> str:
 
 
 def _check_news(
-    reader: str, train: WindowSet, known: WindowSet, scale_N: FloatArray, fit: FitBaseline
+    reader: str, train: WindowSet, known: WindowSet, scale_N: FloatArray, fit: baselines.FitBaseline
 ) -> tuple[NewsCheck, FloatArray]:
     """Fit a method that reads news; return whether it helps on validation, and its errors (N,)."""
     fitted = fit(reader, train)
@@ -405,7 +396,7 @@ def choose_best(scores: Sequence[MethodScore]) -> str:
 
 def _limit_days(name: str, train: WindowSet | None) -> int:
     """Return the nearest days that a method is fitted on; 0 for all of them."""
-    most = PRIORS[name].most_steps if name in PRIORS else 0
+    most = baselines.PRIORS[name].most_steps if name in baselines.PRIORS else 0
     if not most or train is None or not len(train):
         return 0
     days = most // (train.horizon * len(train.entities))
@@ -414,11 +405,11 @@ def _limit_days(name: str, train: WindowSet | None) -> int:
 
 def _place(name: str) -> int:
     # The simplest first; pretrained models and readers of news share the place of the last.
-    order = [*PRIORS, MIXTURE, POPULATION]
-    return order.index(name) if name in order else len(PRIORS) - 1
+    order = [*baselines.PRIORS, MIXTURE, POPULATION]
+    return order.index(name) if name in order else len(baselines.PRIORS) - 1
 
 
-def _measure_mixture(experience: "Experience", scaler: Scaler, windows: WindowSet) -> FloatArray:
+def _measure_mixture(experience: Experience, scaler: Scaler, windows: WindowSet) -> FloatArray:
     """Return the errors (N,) of the mixture in the windows' unit.
 
     DataError if it has not forecast one of them.

@@ -27,12 +27,7 @@ from compevo_core.data.datasets import DATASETS
 from compevo_core.data.view import keep_bounds, stack_rows
 from compevo_core.data.window import WindowSet, share_with_choice
 from compevo_core.errors import DataError
-from compevo_core.evaluation.metrics import (
-    QUANTILE_COLUMNS,
-    measure_naive_error,
-    score,
-    score_quantiles,
-)
+from compevo_core.evaluation import metrics
 from compevo_core.runtime.files import file_lock, write_atomically, write_text
 
 POOLED = "pooled"  # entity of the row over all windows
@@ -56,7 +51,7 @@ RESULT_SCHEMA: dict[str, pl.DataType] = {
     "news_choice_share": pl.Float64(),
     "refit": pl.Boolean(),
     "seedless_hash": pl.String(),
-    **dict.fromkeys(QUANTILE_COLUMNS, pl.Float64()),
+    **dict.fromkeys(metrics.QUANTILE_COLUMNS, pl.Float64()),
     "train_seconds": pl.Float64(),
     "trainable_parameters": pl.Int64(),
     "budget": pl.String(),
@@ -177,13 +172,13 @@ def evaluate(
     threshold = float(windows.manifest.get("spec", {}).get("mape_threshold", known))
     # The scale comes from train: one from test would let the test data set their own measure. An
     # entity without train windows has none, and NaN makes its MASE null instead of wrong.
-    mase_scales = measure_naive_error(train) if train is not None else {}
+    mase_scales = metrics.measure_naive_error(train) if train is not None else {}
     scale_N = np.array([mase_scales.get(view.entity, np.nan) for view in views])
 
     rows = []
     for entity in (*windows.entities, POOLED):
         selected = [i for i, view in enumerate(views) if entity in (POOLED, view.entity)]
-        scores = score(
+        scores = metrics.score(
             truth_NH[selected],
             forecasts_NH[selected],
             mape_threshold=threshold,
@@ -191,7 +186,7 @@ def evaluate(
         )
         by_quantile: dict[str, float | None] = {}
         if quantiles_NQH is not None:
-            by_quantile = score_quantiles(truth_NH[selected], quantiles_NQH[selected])
+            by_quantile = metrics.score_quantiles(truth_NH[selected], quantiles_NQH[selected])
 
         counts = [len(views[i].candidate_ids) for i in selected]
         # One window before the cutoff taints the mean over all of them.

@@ -27,7 +27,7 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation.baseline_scores import RECALIBRATED
-from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_with_opponents
+from compevo_core.evaluation.comparison import PAIRED_TEST_SCHEMA, compare_methods
 from compevo_core.evaluation.result_rows import Identity, evaluate, hash_without_seed
 from compevo_core.evaluation.scopes import (
     ForecastPanel,
@@ -40,7 +40,7 @@ from compevo_core.evaluation.scopes import (
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.runtime.usage import format_duration
-from compevo_core.training.artifact import read_config
+from compevo_core.training.ensemble import read_config
 from compevo_core.training.run_folder import RunFolder
 
 COMPEVO = "compevo"
@@ -283,7 +283,7 @@ def compare_seeds(
     collected = collect_seeds(scores)
     for (scope, by_method), baselines in zip(collected, baseline_forecasts, strict=True):
         forecasts = {name: by_method[name] for name in compared if name in by_method}
-        tests += compare_with_opponents(scope, {**forecasts, **baselines}, method)
+        tests += compare_methods(scope, {**forecasts, **baselines}, method)
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
 
 

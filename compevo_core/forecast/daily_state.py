@@ -31,8 +31,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.agents.experience import Experience
-from compevo_core.agents.online_selection import PopulationWeights
+from compevo_core.agents.online_selection import Experience, PopulationWeights
 from compevo_core.baselines.known_errors import NOT_STARTED
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.view import Window, count_minutes, replay_days

@@ -25,7 +25,7 @@ from compevo_core.data.arrays import FloatArray
 from compevo_core.data.quantiles import LEVELS
 from compevo_core.data.steps import DAY, MONTH, WEEK, is_calendar_step
 from compevo_core.data.view import count_season_steps
-from compevo_core.errors import DataError
+from compevo_core.errors import DataError, list_some
 from compevo_core.forecast.issued import BASE, MEMBER, METHOD, PUBLISHED, IssuedForecast
 
 BAND_80 = (0.1, 0.9)
@@ -317,7 +317,7 @@ def describe_outside(
     if not names:
         return []
     return [
-        f"the mean of {', '.join(names)} is outside its 80 % band at {sum(outside.values())} "
+        f"the mean of {list_some(names)} is outside its 80 % band at {sum(outside.values())} "
         "step(s): errors there are skewed, and only the mean counts the rare large ones"
     ]
 

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.experience import Experience
-from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
+from compevo_core.agents.online_selection import Experience, PopulationWeights, mix_forecasts
 from compevo_core.baselines import FitBaseline, add_news, fit_baseline
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, evenly_spaced
@@ -55,8 +54,7 @@ from compevo_core.forecast.daily_state import (
 )
 from compevo_core.forecast.prediction import Prediction
 from compevo_core.runtime.usage import OnStep, Steps
-from compevo_core.training.artifact import read_config, read_inputs, read_model_manifest
-from compevo_core.training.ensemble import AgentEnsemble, Ensemble, MemberForecasts
+from compevo_core.training import ensemble
 from compevo_core.training.prior import PriorSet, make_examples, name_members, name_method
 from compevo_core.training.run_folder import RunFolder
 
@@ -85,7 +83,7 @@ class CompEvoForecaster:
 
     def __init__(
         self,
-        model: Ensemble,
+        model: ensemble.Ensemble,
         manifest: Mapping[str, Any] | None = None,
         news: NewsPool | None = None,
     ) -> None:
@@ -131,12 +129,12 @@ class CompEvoForecaster:
         if not isinstance(news, NewsPool | None):
             raise ConfigError(f"news is a {type(news).__name__}: give NewsPool.read(folder)")
         run, folder = Path(run), RunFolder(run).model
-        manifest = read_model_manifest(run)  # first: an altered file must not be loaded
-        config = read_config(run)
+        manifest = ensemble.read_model_manifest(run)  # first: an altered file must not be loaded
+        config = ensemble.read_config(run)
         model = (
             _load_agents(config, run, news, backbone)
             if config.has_agents
-            else Ensemble.read(config, folder)
+            else ensemble.Ensemble.read(config, folder)
         )
         horizon, fit = model.experience.truth_NH.shape[1], add_news(fit, news)
         model.priors = PriorSet.load(config, folder, model.scaler, fit, horizon, news)
@@ -169,7 +167,7 @@ class CompEvoForecaster:
         Returns the scaled reward (A, C) of each agent's candidates while all play ``logics`` (A,);
         ConfigError if the model has no agents.
         """
-        if not isinstance(self._model, AgentEnsemble):
+        if not isinstance(self._model, ensemble.AgentEnsemble):
             raise ConfigError(f"{self.name} has no agents, and so no logics to be scored")
         priors_NPH = self.priors.forecast(windows.views())
         examples = make_examples(windows, priors_NPH, self._model.scaler)
@@ -390,7 +388,8 @@ class CompEvoForecaster:
 
         # Corrected in the precision of what forecasts, and exact from here on.
         found = self._model.forecast(examples)
-        blended_ANH = self._model.calibration.blend(found.values_ABH, found.base_ABH)
+        base_ANH = self._model.base_forecasts(examples)
+        blended_ANH = self._model.calibration.blend(found.values_ABH, base_ANH)
 
         # Each member keeps the bounds, and so does every mixture of them.
         blended_NAH = blended_ANH.astype(np.float64).swapaxes(0, 1)
@@ -399,11 +398,13 @@ class CompEvoForecaster:
         own_NA = None if found.weights_BA is None else found.weights_BA.astype(np.float64)
         weights_NAH = state.weighting.weights(views, own_NA)
         return _Forecasts(
+            base_NAH=base_ANH.swapaxes(0, 1),
             blended_NAH=blended_NAH,
             agents_NAH=agents_NAH,
             weights_NAH=weights_NAH,
             mixture_NH=mix_forecasts(agents_NAH, weights_NAH),
-            members=found,
+            news=found.news,
+            n_unparsed=found.n_unparsed,
         )
 
     def _describe(
@@ -411,8 +412,7 @@ class CompEvoForecaster:
     ) -> Prediction:
         """Return forecasts in the views' units with their parts, without quantiles."""
         agents_ANH = _unscale(forecasts.agents_NAH, views, scaler)
-        made = forecasts.members
-        bases_ANH = _unscale(made.base_ABH.swapaxes(0, 1), views, scaler)
+        bases_ANH = _unscale(forecasts.base_NAH, views, scaler)
         # Scaling back may have moved a bound by the last bit.
         mixture_NH = _unscale(forecasts.mixture_NH[:, None], views, scaler)[0]
         aggregate_NH = keep_bounds(views, mixture_NH)
@@ -424,11 +424,11 @@ class CompEvoForecaster:
             agents=agents_ANH,
             step_weights=forecasts.weights_NAH,
             quantiles=np.full((len(views), len(LEVELS), find_horizon(views)), np.nan),
-            chosen_news=[list(by_window) for by_window in made.news],
+            chosen_news=[list(by_window) for by_window in forecasts.news],
             bases=bases_ANH,
             levels=agents_ANH - _unscale(forecasts.blended_NAH, views, scaler),
             prior=bases_ANH[best] if self._state.priors.fitted else None,
-            n_unparsed=made.n_unparsed,
+            n_unparsed=forecasts.n_unparsed,
         )
 
     def estimate_day(
@@ -456,13 +456,15 @@ class CompEvoForecaster:
 
 @dataclasses.dataclass(frozen=True)
 class _Forecasts:
-    """Scaled forecasts of N views: blended, within bounds, and what they are made of."""
+    """Scaled forecasts of N views: bases, blended, within bounds, and what they are made of."""
 
+    base_NAH: FloatArray
     blended_NAH: FloatArray
     agents_NAH: FloatArray
     weights_NAH: FloatArray
     mixture_NH: FloatArray
-    members: MemberForecasts
+    news: Sequence[Sequence[tuple[str, ...]]]  # ids, by agent and view
+    n_unparsed: int
 
     def average(self) -> Self:
         """Return the mean over all views as the forecast of one; parts add up as before."""
@@ -470,15 +472,12 @@ class _Forecasts:
         weights_NAH /= weights_NAH.sum(axis=0)
         return dataclasses.replace(
             self,
+            base_NAH=self.base_NAH.mean(axis=0, keepdims=True),
             blended_NAH=(weights_NAH * self.blended_NAH).sum(axis=0, keepdims=True),
             agents_NAH=(weights_NAH * self.agents_NAH).sum(axis=0, keepdims=True),
             weights_NAH=self.weights_NAH.mean(axis=0, keepdims=True),
             mixture_NH=self.mixture_NH.mean(axis=0, keepdims=True),
-            members=dataclasses.replace(
-                self.members,
-                base_ABH=self.members.base_ABH.mean(axis=1, keepdims=True),
-                news=[by_window[:1] for by_window in self.members.news],
-            ),
+            news=[by_window[:1] for by_window in self.news],
         )
 
 
@@ -510,14 +509,14 @@ def _unscale(scaled_NAH: FloatArray, views: Sequence[WindowView], scaler: Scaler
 
 def _load_agents(
     config: RunConfig, run: Path, news: NewsPool | None, backbone: "Backbone | None"
-) -> AgentEnsemble:
+) -> ensemble.AgentEnsemble:
     from compevo_core.agents.retrieval import build_retriever
     from compevo_core.training.loop import ReadingModel
     from compevo_core.training.model import PopulationModel
 
     if news is None:
         raise ConfigError("agents read news, and there are none: give NewsPool.read(folder)")
-    inputs, retriever = read_inputs(run), build_retriever(news, config.news)
+    inputs, retriever = ensemble.read_inputs(run), build_retriever(news, config.news)
     model: ReadingModel | PopulationModel
     if config.forecast.decoder == "linear":
         model = ReadingModel(config, inputs)

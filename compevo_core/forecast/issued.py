@@ -37,14 +37,7 @@ from compevo_core.data.view import Window, WindowView, find_horizon, stack_by_st
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CheckpointMismatch, DataError
 from compevo_core.forecast.prediction import Prediction, centre_sparse, reconcile
-from compevo_core.runtime.files import (
-    file_lock,
-    hash_file,
-    hash_text,
-    write_atomically,
-    write_json,
-    write_text,
-)
+from compevo_core.runtime import files
 
 if TYPE_CHECKING:
     from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -91,7 +84,7 @@ class IssuedForecast:
         """SHA-256 of values and facts except the issue: equal forecasts have equal hashes."""
         of_issue = ("issued_at", SUPERSEDES)
         facts = {name: fact for name, fact in self.facts.items() if name not in of_issue}
-        digest = hashlib.sha256(hash_text(json.dumps(facts, sort_keys=True)).encode())
+        digest = hashlib.sha256(files.hash_text(json.dumps(facts, sort_keys=True)).encode())
         digest.update(self.rows["value"].to_numpy().tobytes())
         digest.update(self.rows.drop("value").write_csv().encode())
         return digest.hexdigest()
@@ -410,7 +403,7 @@ class Chain:
     @property
     def head(self) -> str:
         """Hash of the last line; empty without any."""
-        return hash_text(self.lines[-1]) if self.lines else ""
+        return files.hash_text(self.lines[-1]) if self.lines else ""
 
 
 def read_chain(root: Path) -> Chain:
@@ -437,7 +430,7 @@ def read_chain(root: Path) -> Chain:
                 f"{path}, line {number} does not follow the line before it: lines were changed or "
                 "removed; restore the file from a copy"
             )
-        previous = hash_text(line)
+        previous = files.hash_text(line)
 
     return Chain(lines=lines, records=records)
 
@@ -481,7 +474,7 @@ def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = Fals
         )
 
     # One issuer at a time: values of one and facts of another would be neither's forecast.
-    with file_lock(root / ".lock", exclusive=True):
+    with files.file_lock(root / ".lock", exclusive=True):
         chain = read_chain(root)
         _finish_seal(root, chain)
         for record in list_issued(root):
@@ -505,19 +498,19 @@ def write_issued(root: Path, forecast: IssuedForecast, *, supersede: bool = Fals
         if name in chain.records:
             raise _removed(folder)
 
-        write_atomically(folder / VALUES_FILE, forecast.rows.write_parquet)
-        values_sha256 = hash_file(folder / VALUES_FILE)
+        files.write_atomically(folder / VALUES_FILE, forecast.rows.write_parquet)
+        values_sha256 = files.hash_file(folder / VALUES_FILE)
         sealed = {**facts, "hash": forecast.hash, "values_sha256": values_sha256}
         # A kill before the line leaves no forecast; after it, the next issue finishes the forecast.
-        write_json(folder / _SEALING_FILE, sealed)
+        files.write_json(folder / _SEALING_FILE, sealed)
         link = {
             "folder": name,
             "issued_at": facts["issued_at"],
             "previous": chain.head,
-            "record": hash_file(folder / _SEALING_FILE),
+            "record": files.hash_file(folder / _SEALING_FILE),
         }
         lines = [*chain.lines, json.dumps(link, sort_keys=True)]
-        write_text(root / CHAIN_FILE, "".join(f"{line}\n" for line in lines))
+        files.write_text(root / CHAIN_FILE, "".join(f"{line}\n" for line in lines))
         _finish_seal(root, read_chain(root))
     return folder
 
@@ -528,7 +521,7 @@ def finish_killed(root: Path) -> None:
     CheckpointMismatch if the chain was altered; StoreBusy if another process issues for a minute.
     """
     if (root / CHAIN_FILE).exists():
-        with file_lock(root / ".lock", exclusive=True):
+        with files.file_lock(root / ".lock", exclusive=True):
             _finish_seal(root, read_chain(root))
 
 
@@ -536,7 +529,7 @@ def _finish_seal(root: Path, chain: Chain) -> None:
     """Put the facts of the last record in their place; a folder that has them is complete."""
     for name, record in list(chain.records.items())[-1:]:
         sealing = root / name / _SEALING_FILE
-        if sealing.exists() and hash_file(sealing) == record:
+        if sealing.exists() and files.hash_file(sealing) == record:
             sealing.replace(root / name / FACTS_FILE)
 
 
@@ -558,9 +551,9 @@ def read_issued(folder: Path, chain: Chain | None = None) -> IssuedForecast:
 
     # The chain seals the facts, with the time of issue, and the facts seal the values.
     values = folder / VALUES_FILE
-    is_whole = hash_file(folder / FACTS_FILE) == record
+    is_whole = files.hash_file(folder / FACTS_FILE) == record
     facts: dict[str, Any] = json.loads((folder / FACTS_FILE).read_bytes()) if is_whole else {}
-    if not values.exists() or hash_file(values) != facts.pop("values_sha256", None):
+    if not values.exists() or files.hash_file(values) != facts.pop("values_sha256", None):
         raise CheckpointMismatch(
             f"{folder} was altered since it was issued; restore it from a copy"
         )

@@ -31,12 +31,8 @@ from compevo_core.data.view import WindowView, keep_bounds
 from compevo_core.errors import DataError
 
 _AXIS_OF_WINDOWS = {
-    "aggregate": 0,
-    "agents": 1,
-    "step_weights": 0,
-    "quantiles": 0,
-    "bases": 1,
-    "levels": 1,
+    **dict.fromkeys(("aggregate", "step_weights", "quantiles"), 0),
+    **dict.fromkeys(("agents", "bases", "levels"), 1),
 }
 
 _MOST_OTHERS = 0.5  # of the inputs, above which the point of least absolute error is one value

@@ -517,7 +517,7 @@ def measure_lud(
     no finished run in ``run``; CheckpointMismatch if its model was altered.
     """
     # torch, only when a run is measured
-    from compevo_core.training.artifact import read_config, read_model_manifest
+    from compevo_core.training.ensemble import read_config, read_model_manifest
 
     folder = RunFolder(run)
     rounds = folder.read_rounds()

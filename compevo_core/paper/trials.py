@@ -31,7 +31,6 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation.comparison import (
     PAIRED_TEST_SCHEMA,
     compare_methods,
-    compare_with_opponents,
 )
 from compevo_core.evaluation.result_rows import write_config, write_rows, write_tables
 from compevo_core.evaluation.scopes import Scope, SeedForecasts, read_forecasts, select_scopes
@@ -182,7 +181,7 @@ def compare_with_reference(
 
     pairs = [(name, reference) for name in forecasts if name != reference]
     names = {"seeds": " ".join(map(str, expected))}
-    return [record | names for record in compare_methods(scope, forecasts, pairs, reference)]
+    return [record | names for record in compare_methods(scope, forecasts, reference, pairs)]
 
 
 def pair_stored(
@@ -225,7 +224,7 @@ def pair_stored(
                 f"{scope.subset}: `compevo evaluate` them first"
             )
         others = _read(largest, scope)
-        tests += compare_with_opponents(scope, {method: of_runs, **others}, method)
+        tests += compare_methods(scope, {method: of_runs, **others}, method)
 
     # Trainings without a budget are the runs themselves, and were paired above.
     for budget in filter(None, files.get(method, {})):
@@ -234,7 +233,7 @@ def pair_stored(
         for scope in scopes:
             forecasts = _read(equal, scope)
             if method in forecasts:
-                records = compare_with_opponents(scope, forecasts, method)
+                records = compare_methods(scope, forecasts, method)
                 tests += [{**record, "budget": budget} for record in records]
     return pl.DataFrame(tests, schema=PAIRED_TEST_SCHEMA, orient="row")
 

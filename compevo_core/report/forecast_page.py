@@ -20,45 +20,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from compevo_core.data.arrays import FloatArray
 from compevo_core.data.datasets import DATASETS
 from compevo_core.evaluation.issued_scores import PERSISTENCE
-from compevo_core.forecast.explain import (
-    BAND_80,
-    BAND_95,
-    choose_decimals,
-    describe_span,
-    explain,
-    list_effects,
-    select_band,
-)
+from compevo_core.forecast import explain
 from compevo_core.forecast.issued import METHOD, PRIOR, PUBLISHED, IssuedForecast
-from compevo_core.report.charts import (
-    ACCENT,
-    DARK_COLOURS,
-    GOLD,
-    INK,
-    Chart,
-    TimeLine,
-    agent_colour,
-    draw_chart,
-    method_colour,
-)
+from compevo_core.report import charts, tomorrow
 from compevo_core.report.tables import format_percent, join_items, method_name, shorten_hash
-from compevo_core.report.tomorrow import (
-    MOST_CHARTS,
-    NAMES,
-    SHORT_NAMES,
-    ForecastDay,
-    before_table,
-    day_table,
-    method_table,
-    month_table,
-    name_members,
-    name_span,
-    part_table,
-    pool,
-    score_table,
-    select_recent,
-    weight_table,
-)
 
 # Readers must learn whether the data is real before they see any number.
 BANNERS = {
@@ -72,7 +37,11 @@ FORECAST_PAGE, RESEARCH_PAGE = "forecast.html", "research.html"  # files, in one
 
 
 def render_forecasts(
-    days: Sequence[ForecastDay], *, mode: str, generated_at: datetime, is_published: bool = False
+    days: Sequence[tomorrow.ForecastDay],
+    *,
+    mode: str,
+    generated_at: datetime,
+    is_published: bool = False,
 ) -> str:
     """Return the page of the newest forecasts as HTML, without any script.
 
@@ -92,7 +61,7 @@ def render_forecasts(
     return template.render(days=shown, is_published=is_published, **frame)
 
 
-def render_chart(chart: Chart) -> str:
+def render_chart(chart: charts.Chart) -> str:
     """Return a single chart as an SVG, in the colours of a light page."""
     return str(template_environment().get_template("chart.html").module.show_chart(chart))  # type: ignore[attr-defined]
 
@@ -106,7 +75,7 @@ def frame_page(mode: str, generated_at: datetime) -> dict[str, object]:
         "banner_class": "synthetic" if mode == "sample" else "real",
         "is_own": False,
         "made": f"{generated_at.astimezone(UTC):%d %b %Y, %H:%M UTC}",
-        "dark_colours": DARK_COLOURS,
+        "dark_colours": charts.DARK_COLOURS,
     }
 
 
@@ -125,23 +94,23 @@ def template_environment() -> Environment:
     )
 
 
-_BANDS = ((BAND_95, 0.10, "95 % band"), (BAND_80, 0.20, "80 % band"))
+_BANDS = ((explain.BAND_95, 0.10, "95 % band"), (explain.BAND_80, 0.20, "80 % band"))
 _DOTTED, _DASHED = "2 3", "6 4"
 _LOOKS: Mapping[str, Mapping[str, Any]] = {
-    PERSISTENCE: {"colour": GOLD, "dash": _DOTTED},
-    PUBLISHED: {"colour": method_colour(PUBLISHED), "dash": _DASHED},
-    METHOD: {"colour": ACCENT, "width": 2.4},
+    PERSISTENCE: {"colour": charts.GOLD, "dash": _DOTTED},
+    PUBLISHED: {"colour": charts.method_colour(PUBLISHED), "dash": _DASHED},
+    METHOD: {"colour": charts.ACCENT, "width": 2.4},
 }
 """Methods in charts of errors, the upper ones last, and how their lines look."""
 
 
-def view_day(day: ForecastDay) -> Mapping[str, Any]:
+def view_day(day: tomorrow.ForecastDay) -> Mapping[str, Any]:
     """Return what the page shows of the newest forecast of a data set."""
     issued = day.issued
-    charted = issued.entities[:MOST_CHARTS]
+    charted = issued.entities[: tomorrow.MOST_CHARTS]
     return {
         "dataset": issued.facts["dataset"],
-        "day": name_span(issued),
+        "day": tomorrow.name_span(issued),
         "is_day": issued.is_day,
         "is_ahead": datetime.fromisoformat(issued.facts["issued_at"]) <= issued.origin,
         "known": [
@@ -149,28 +118,28 @@ def view_day(day: ForecastDay) -> Mapping[str, Any]:
             ("issued", _show_moment(issued, issued.facts["issued_at"])),
             ("by", str(issued.facts["method"])),
             ("times in", str(issued.zone.tzname(None))),
-            ("data", describe_span(issued)),
+            ("data", explain.describe_span(issued)),
         ],
-        "table": day_table(issued),
-        "effects": list_effects(issued),
+        "table": tomorrow.day_table(issued),
+        "effects": explain.list_effects(issued),
         "series": [
             {
                 "entity": entity,
                 "axis": issued.unit,
                 "chart": chart_series(day, entity),
-                "parts": part_table(parts),
+                "parts": tomorrow.part_table(parts),
                 "members": parts.parts,
                 "zone": issued.zone,
             }
-            for entity, parts in ((entity, explain(issued, entity)) for entity in charted)
+            for entity, parts in ((entity, explain.explain(issued, entity)) for entity in charted)
         ],
         "n_not_charted": len(issued.entities) - len(charted),
         "legend": list_legend(day),
-        "before": before_table(day),
+        "before": tomorrow.before_table(day),
         "recent": view_recent(day.scores),
-        "weights": weight_table(day),
-        "methods": method_table(day),
-        "operator": view_operator(day.by_step, name_members(day.issued)),
+        "weights": tomorrow.weight_table(day),
+        "methods": tomorrow.method_table(day),
+        "operator": view_operator(day.by_step, tomorrow.name_members(day.issued)),
         "record": [
             *(
                 ("supersedes the issue of", _show_moment(issued, earlier.facts["issued_at"]))
@@ -193,7 +162,7 @@ def _show_moment(issued: IssuedForecast, moment: str | None) -> str:
 
 def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
     """Return how good the last days were, in shares and as a chart; None if none was scored."""
-    recent = select_recent(scores)
+    recent = tomorrow.select_recent(scores)
     if recent.is_empty():
         return None
     ours = recent.filter(method=METHOD)
@@ -209,9 +178,9 @@ def view_recent(scores: pl.DataFrame) -> Mapping[str, Any] | None:
     chart = _chart_errors(
         errors,
         f"Mean absolute error by day, mean over series, in {unit}; the table of methods has means.",
-        NAMES,
+        tomorrow.NAMES,
         step=timedelta(days=1),
-        decimals=choose_decimals(ours["mae"].to_list()),
+        decimals=explain.choose_decimals(ours["mae"].to_list()),
         clock="%a %d %b,",
     )
     held = [f"{format_percent(s)} {name}" for name, s in shares.items() if isinstance(s, float)]
@@ -231,7 +200,7 @@ def _chart_errors(
 ) -> Mapping[str, Any]:
     """Return the chart of the MAE by ``start`` and method, and the lines of its legend."""
     lines = [
-        TimeLine(
+        charts.TimeLine(
             name=names.get(method, method_name(method)),
             times=part["start"].to_list(),
             values=part["mae"].to_list(),
@@ -240,7 +209,7 @@ def _chart_errors(
         for method, look in _LOOKS.items()
         if not (part := errors.filter(method=method)).is_empty()
     ]
-    return {"chart": draw_chart(lines, label, **scale), "legend": lines}
+    return {"chart": charts.draw_chart(lines, label, **scale), "legend": lines}
 
 
 def view_operator(rows: pl.DataFrame, members: Mapping[str, str]) -> Mapping[str, Any] | None:
@@ -257,15 +226,15 @@ def view_operator(rows: pl.DataFrame, members: Mapping[str, str]) -> Mapping[str
     shown = rows.filter(known_to=known_to)
     return {
         "known_to": known_to,
-        "months": month_table(shown),
-        "methods": score_table(shown, members),
+        "months": tomorrow.month_table(shown),
+        "methods": tomorrow.score_table(shown, members),
         "errors": _chart_clock(shown),
     }
 
 
 def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
     """Return the error by time of the day; None if steps are days."""
-    by_time = pool(rows.filter(pl.col("at").str.contains(":")), "at")
+    by_time = tomorrow.pool(rows.filter(pl.col("at").str.contains(":")), "at")
     if by_time.is_empty():
         return None
     # A time of any day: charts name no date.
@@ -274,71 +243,76 @@ def _chart_clock(rows: pl.DataFrame) -> Mapping[str, Any] | None:
     chart = _chart_errors(
         errors,
         f"Mean absolute error in {unit} by time of the day, over all months and series.",
-        SHORT_NAMES,
+        tomorrow.SHORT_NAMES,
         step=starts[1] - starts[0],
-        decimals=choose_decimals(by_time["mae"].to_list()),
+        decimals=explain.choose_decimals(by_time["mae"].to_list()),
         clock="%H:%M",
         is_clock=True,
     )
     return {"unit": unit, **chart}
 
 
-def chart_series(day: ForecastDay, entity: str) -> Chart:
+def chart_series(day: tomorrow.ForecastDay, entity: str) -> charts.Chart:
     """Return the chart of one series: what came before, and the day that is forecast."""
     issued = day.issued
     label = (
         f"Chart of {entity} in {issued.unit}: what was measured before, the forecast with its "
         "bands, each member and the published forecast; the table above holds the numbers."
     )
-    return draw_chart(
+    return charts.draw_chart(
         _list_lines(day, entity),
         label,
         step=issued.step,
-        decimals=choose_decimals([float(np.abs(issued.select_points(entity)[METHOD]).max())]),
+        decimals=explain.choose_decimals(
+            [float(np.abs(issued.select_points(entity)[METHOD]).max())]
+        ),
         clock="%a %H:%M" if issued.step < timedelta(days=1) else "%d %b",
         border=issued.origin.replace(tzinfo=None),
     )
 
 
-def _list_lines(day: ForecastDay, entity: str) -> list[TimeLine]:
+def _list_lines(day: tomorrow.ForecastDay, entity: str) -> list[charts.TimeLine]:
     """Return the lines of one series, each drawn over those before it."""
     issued, before = day.issued, day.before
     points = issued.select_points(entity)
 
-    def line(name: str, starts: Sequence[datetime], values: FloatArray, **style: Any) -> TimeLine:  # noqa: ANN401
+    def line(
+        name: str, starts: Sequence[datetime], values: FloatArray, style: Mapping[str, Any]
+    ) -> charts.TimeLine:
         times = [start.astimezone(issued.zone).replace(tzinfo=None) for start in starts]
-        return TimeLine(name=name, times=times, values=values.tolist(), **style)
+        return charts.TimeLine(name=name, times=times, values=values.tolist(), **style)
 
     lines = []
     for band, opacity, name in _BANDS:
-        bounds = select_band(issued, entity, band)
+        bounds = explain.select_band(issued, entity, band)
         if bounds is not None:
             low, high = bounds
-            style = {"low": low.tolist(), "colour": ACCENT, "opacity": opacity, "row": 1}
-            lines.append(line(name, issued.starts, high, **style))
+            style = {"low": low.tolist(), "colour": charts.ACCENT, "opacity": opacity, "row": 1}
+            lines.append(line(name, issued.starts, high, style))
     thin = {"width": 0.9, "row": 2}
-    members = {PRIOR: "without agents"} if issued.is_joint else name_members(issued)
+    members = {PRIOR: "without agents"} if issued.is_joint else tomorrow.name_members(issued)
     lines += [
-        line(name, issued.starts, points[method], colour=agent_colour(i), **thin)
+        line(name, issued.starts, points[method], thin | {"colour": charts.agent_colour(i)})
         for i, (method, name) in reversed([*enumerate(members.items())])
         if method in points
     ]
     if before is not None and entity in before.entities:
         values = before.select_points(entity)[METHOD]
-        style = {"colour": ACCENT, "dash": _DOTTED}
-        lines.append(line("forecast then", before.starts, values, **style))
+        style = {"colour": charts.ACCENT, "dash": _DOTTED}
+        lines.append(line("forecast then", before.starts, values, style))
 
     starts, measured = day.list_measured(entity)
     if np.isfinite(measured).any():
-        lines.append(line("measured", starts, measured, colour=INK, width=2))
+        lines.append(line("measured", starts, measured, {"colour": charts.INK, "width": 2}))
     if PUBLISHED in points:
-        style = {"colour": method_colour(PUBLISHED), "dash": _DASHED}
-        lines.append(line("published", issued.starts, points[PUBLISHED], **style))
-    return [*lines, line("forecast", issued.starts, points[METHOD], colour=ACCENT, width=2.5)]
+        style = {"colour": charts.method_colour(PUBLISHED), "dash": _DASHED}
+        lines.append(line("published", issued.starts, points[PUBLISHED], style))
+    style = {"colour": charts.ACCENT, "width": 2.5}
+    return [*lines, line("forecast", issued.starts, points[METHOD], style)]
 
 
-def list_legend(day: ForecastDay) -> list[TimeLine]:
+def list_legend(day: tomorrow.ForecastDay) -> list[charts.TimeLine]:
     """Return a line for each name that any chart of a data set has, the forecast first."""
-    charted = day.issued.entities[:MOST_CHARTS]
+    charted = day.issued.entities[: tomorrow.MOST_CHARTS]
     lines = [line for entity in charted for line in reversed(_list_lines(day, entity))]
     return list({line.name: line for line in reversed(lines)}.values())[::-1]

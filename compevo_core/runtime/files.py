@@ -27,7 +27,6 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,7 +68,7 @@ class StoreBusy(SourceTransient):
     """Others used a store for longer than the caller would wait; another try may succeed."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def file_lock(path: Path, *, exclusive: bool, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
     """Hold a lock on ``path`` (created if absent) for the length of the block.
 
@@ -362,7 +361,7 @@ def _filled_part(
         part.unlink(missing_ok=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def translate_storage_errors(doing: str = "") -> Iterator[None]:
     """Turn errors of disk and file formats inside the block into :class:`StorageError`.
 

@@ -15,8 +15,8 @@ from compevo_core.errors import DataError
 LINE = "line"
 """The column that holds a row's number in its file or table, counted from 1."""
 _WORDS = ("na", "n/a", "n/e", "n.a.", "nan", "nat", "<na>", "null", "(null)", "nil", "none")
-_SIGNS = ("", "?", "-", "--", ":", ".", "..", "\\n", "#n/a", "#null!", "#value!", "#div/0!")
-BLANKS = ("missing", *_WORDS, *_SIGNS)
+_SIGNS = ("", "?", "-", "--", ":", ".", "..", "\\n", "#n/a", "#nv", "#null!", "#value!", "#div/0!")
+BLANKS = ("missing", "unavailable", "unknown", "no data", *_WORDS, *_SIGNS)
 """Cells that say that there is no value, in small letters."""
 
 MOST = 1e100

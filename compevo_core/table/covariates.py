@@ -97,10 +97,7 @@ def read_news(table: Frame, clock: Clock, *, time: str, text: str) -> pl.DataFra
         time = _PUBLISHED
     for name in (time, text):
         if name not in frame.columns:
-            raise DataError(
-                f"news needs a column {name!r}; the columns are "
-                f"{', '.join(map(repr, frame.columns))}"
-            )
+            raise DataError(f"news needs a column {name!r}; the columns are {frame.columns}")
 
     if frame.schema[text] not in (pl.String, pl.Null):
         raise DataError(f"column {text!r} holds {frame.schema[text]}, not text; name another")

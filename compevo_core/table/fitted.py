@@ -21,14 +21,14 @@ from typing import Any, Self
 import polars as pl
 from pydantic import TypeAdapter
 
-from compevo_core.agents.experience import Experience
+from compevo_core.agents.online_selection import Experience
 from compevo_core.data.content import describe_changes, describe_new_faults
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.steps import DAY, count_steps, name_step, shift
 from compevo_core.data.view import WindowView
-from compevo_core.errors import ConfigError, DataError
+from compevo_core.errors import ConfigError, DataError, list_some
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.files import write_json
 from compevo_core.table.covariates import list_covariates
@@ -46,8 +46,7 @@ from compevo_core.table.frames import (
     put_on_series,
     read_table,
 )
-from compevo_core.training.artifact import read_config, read_experience, read_scaler, write_model
-from compevo_core.training.ensemble import Ensemble
+from compevo_core.training import ensemble
 from compevo_core.training.run_folder import RunFolder
 
 RUN = "run"
@@ -80,7 +79,7 @@ class Known:
 class Fitted(Known):
     """A fit of a table: an ensemble in memory, or a sealed run of agents or one that was kept."""
 
-    model: Ensemble | None = None  # in memory, without agents
+    model: ensemble.Ensemble | None = None  # in memory, without agents
     folder: Path  # temporary, of the sealed run if there is one; goes with the forecaster
     files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)  # by their place there
     spec: DatasetSpec
@@ -96,12 +95,12 @@ class Fitted(Known):
     @property
     def experience(self) -> Experience:
         """What was forecast of validation, scaled."""
-        return read_experience(self.run) if self.model is None else self.model.experience
+        return ensemble.read_experience(self.run) if self.model is None else self.model.experience
 
     @property
     def scaler(self) -> Scaler:
         """The scale of each series that was fitted."""
-        return read_scaler(self.run) if self.model is None else self.model.scaler
+        return ensemble.read_scaler(self.run) if self.model is None else self.model.scaler
 
     def seal(self, folder: Path | None = None) -> Self:
         """Return the fit as the files of a sealed run, for another folder if one is given."""
@@ -110,7 +109,7 @@ class Fitted(Known):
             return dataclasses.replace(self, folder=folder)
         with tempfile.TemporaryDirectory(prefix="compevo-") as root:
             run = RunFolder(Path(root) / RUN)
-            write_model(run, self.model, self.facts)
+            ensemble.write_model(run, self.model, self.facts)
             files = read_files(run.path, Path(root))
         return dataclasses.replace(self, model=None, folder=folder, files=files)
 
@@ -138,7 +137,7 @@ class Fitted(Known):
 
     def load_population(self, views: Sequence[WindowView]) -> CompEvoForecaster:
         """Load what was trained, with the news of some views."""
-        config = read_config(self.run) if self.model is None else self.model.config
+        config = ensemble.read_config(self.run) if self.model is None else self.model.config
         news = gather_news(self.articles, views, config.encoder)
         if self.model is None:
             return CompEvoForecaster.load(self.run, news)
@@ -152,14 +151,11 @@ class Fitted(Known):
         added, read = read_table(table, form, form.clock)
         known = set(self.rows[SERIES])
         if self.form.series and not read.series:
-            raise DataError(
-                f"the rows name no series: give them the column {self.form.series!r}, as the "
-                "table of the fit has it"
-            )
+            raise DataError(f"the rows name no series: give them the column {self.form.series!r}")
         if (new := sorted(set(added[SERIES]) - known)) and not self.form.series:
             raise DataError(
-                f"series {', '.join(new[:5])} were not fitted, but one without a name; fit again "
-                "with them"
+                f"series {list_some(new)} were not fitted, but one without a name; fit again with "
+                "them"
             )
         step = self.spec.step
         rows = join_rows(self.rows, added, step)
@@ -180,12 +176,9 @@ class Fitted(Known):
         last = added.drop_nulls(VALUE)[START].max()
         if isinstance(last, datetime) and shift(last, 1, step) < self.end:
             say = self.form.clock.say
-            said.append(
-                f"the rows end {say(last)}, before the fitted ones do: the forecast begins at "
-                f"{say(ends)}"
-            )
-        for sentence in said:
-            warnings.warn(sentence, stacklevel=4)
+            said.insert(0, f"the rows end {say(last)}, yet the forecast begins at {say(ends)}")
+        if said:
+            warnings.warn(list_some(said, "; "), stacklevel=4)
         clock = timedelta(hours=ends.hour, minutes=ends.minute, seconds=ends.second)
         fitted, apart = -self.spec.market_offset, find_distance(self.spec)
         if self.spec.step < DAY and (clock - fitted) % apart:

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from importlib.util import find_spec
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import polars as pl
@@ -32,15 +32,15 @@ from compevo_core.baselines import (
 )
 from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
-from compevo_core.data.build import build_views, build_windows, describe_new
+from compevo_core.data.build import build_views, build_windows, describe_new, describe_repeated
 from compevo_core.data.content import describe_faults
-from compevo_core.data.datasets import RECONCILIATIONS, WLS, DatasetSpec
+from compevo_core.data.datasets import ALL_SERIES, RECONCILIATIONS, WLS, DatasetSpec
 from compevo_core.data.quantiles import LEVELS, describe_missing
 from compevo_core.data.schemas import ARTICLE_SCHEMA
-from compevo_core.data.steps import name_step, shift
+from compevo_core.data.steps import count_steps, name_step, shift
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import ConfigError, DataError, import_package
+from compevo_core.errors import ConfigError, DataError, import_package, list_some
 from compevo_core.evaluation.method_choice import (
     AUTO,
     POPULATION,
@@ -93,6 +93,7 @@ from compevo_core.training.training_data import join_for_refit
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_MOST = 100_000  # steps or windows; dates end in the year 9999
 _BANDS = ((0.1, 0.9, 0.3), (0.025, 0.975, 0.15))  # quantiles and opacity of a plot's bands
 
 
@@ -225,6 +226,14 @@ class Forecaster:
 
     def _know(self, df: Frame, future: Frame, news: Frame) -> Known:
         """Return what a table, columns known ahead, and news say."""
+        for field in dataclasses.fields(self):
+            given = getattr(self, field.name)
+            if field.type is str and not isinstance(given, str | None):
+                raise ConfigError(f"{field.name} = {given!r}: give a text")
+            is_list = isinstance(given, Iterable) and not isinstance(given, str)
+            if field.type == Sequence[str] and not is_list:
+                raise ConfigError(f"{field.name} = {given!r}: give a list of columns, [{given!r}]")
+        totals = self._list_totals()
         if future is None:
             rows, form = read_table(df, self, self.freq)
         elif not (self.ahead and self.known_at):
@@ -244,10 +253,10 @@ class Forecaster:
             added = added.join(first, on=SERIES).filter(pl.col(START) >= pl.col("first"))
             rows = join_rows(rows, added.drop("first"), form.clock.step)
 
-        if own := {*(self.totals or ())} & {*rows[SERIES]}:
+        if own := totals.keys() & {*rows[SERIES]}:
             raise DataError(f"the total {min(own)!r} is a series of its own; rename it")
-        if self.totals:
-            rows, form = add_totals(rows, self.totals), dataclasses.replace(form, label="str")
+        if totals:
+            rows, form = add_totals(rows, totals), dataclasses.replace(form, label="str")
         return Known(rows=rows, form=form, articles=self._read_news(df, news, form.clock))
 
     def _read_news(self, df: Frame, news: Frame, clock: Clock) -> pl.DataFrame:
@@ -275,9 +284,10 @@ class Forecaster:
         config = self._configure()
 
         spec = self._plan(known)
-        for (name,), part in keep_values(known.rows).group_by(SERIES, maintain_order=True):
-            for fault in describe_faults(f"series {name}", part, spec.step):
-                warnings.warn(fault, stacklevel=3)
+        parts = keep_values(known.rows).group_by(SERIES, maintain_order=True)
+        each = (describe_faults(f"series {name}", part, spec.step) for (name,), part in parts)
+        if faults := [fault for some in each for fault in some]:
+            warnings.warn(list_some(faults, "; "), stacklevel=3)
         windows = build_windows(spec, **known.list_frames(spec))
         train_windows, val_windows = windows.split("train"), windows.split("val")
         if not len(train_windows) or not len(val_windows):
@@ -304,7 +314,7 @@ class Forecaster:
             choice = choose_method(train_windows, val_windows, news=news, fit=fit, on_step=on_step)
             method = choice.method if self._method == AUTO else MIXTURE
             facts = {"method": method, "choice": choice.to_json()}
-            config = configure_method(method, choice.members, train=train_windows, seed=self.seed)
+            config = configure_method(method, choice.members, train=train_windows, seed=self._seed)
         if unread := describe_static(config, train_windows):
             warnings.warn(unread, stacklevel=3)
 
@@ -338,8 +348,8 @@ class Forecaster:
             return None
         if self._method == POPULATION:
             import_package("torch")
-            return RunConfig.preset(self.preset).with_overrides({"run.seed": self.seed})
-        return configure_method(self._method, seed=self.seed)
+            return RunConfig.preset(self.preset).with_overrides({"run.seed": self._seed})
+        return configure_method(self._method, seed=self._seed)
 
     def _plan(self, known: Known) -> DatasetSpec:
         low, high = (None if bound is None else float(bound) for bound in (self.low, self.high))
@@ -356,8 +366,20 @@ class Forecaster:
             raise ConfigError(
                 f"reconciliation = {self.reconciliation!r}: give {', '.join(RECONCILIATIONS)}"
             )
-        totals = {name: tuple(parts) for name, parts in (self.totals or {}).items()}
-        return dataclasses.replace(spec, totals=totals)
+        return dataclasses.replace(spec, totals=self._list_totals())
+
+    def _list_totals(self) -> dict[str, tuple[str, ...]]:
+        """Return the parts of each total, named as series are once they are read."""
+        given = self.totals or {}
+        lists = [*given.values()] if isinstance(given, Mapping) else [""]
+        if any(isinstance(parts, str) and parts != ALL_SERIES for parts in lists):
+            raise ConfigError(f"totals = {given!r}: give lists of series, as {{'all': ['*']}}")
+        return {str(total): tuple(map(str, parts)) for total, parts in given.items()}
+
+    @property
+    def _seed(self) -> int:
+        # Settings know no numbers of numpy.
+        return int(self.seed) if isinstance(self.seed, Integral) else self.seed
 
     @property
     def _method(self) -> str:
@@ -528,9 +550,19 @@ class Forecaster:
         apart = step or math.ceil(spec.horizon_steps / every) * every
         if apart % every:
             raise ConfigError(f"step = {step}: forecasts begin every {every} steps; give {every}")
-        end = min(find_current_ends(known.rows, form, spec.horizon_steps).values())
-        cutoff = shift(end, -(windows - 1) * apart - spec.horizon_steps, spec.step)
-        origins = {shift(cutoff, number * apart, spec.step) for number in range(windows)}
+        # A table may end before a weekend that its last windows reach over.
+        ends = find_current_ends(known.rows, form, spec.horizon_steps)
+        closed = {SERIES: list(ends), START: [shift(end, -1, spec.step) for end in ends.values()]}
+        last = pl.DataFrame(closed).join(known.rows, on=[SERIES, START], how="anti")
+        known = dataclasses.replace(known, rows=join_rows(known.rows, last, spec.step))
+        first, horizon = cast(datetime, known.rows[START].min()), spec.horizon_steps
+        room = count_steps(first, min(ends.values()), spec.step)
+        grid = [shift(first, number, spec.step) for number in range(room)]
+        is_open = form.is_open(grid).to_numpy()
+        begins = [at for at in range(room - horizon, 0, -every) if is_open[at : at + horizon].any()]
+        origins = [grid[at] for at in begins if not (begins[0] - at) % apart][:windows]
+        if len(origins) < windows:
+            raise DataError(f"the table has room for {len(origins)} windows: test no more")
 
         columns: dict[str, pl.Series] = {}
         for method in methods or [self.method]:
@@ -579,23 +611,26 @@ class Forecaster:
         return audit_news(windows, pool)
 
     def _test(
-        self, known: Known, origins: set[datetime], on_step: OnStep
+        self, known: Known, origins: Sequence[datetime], on_step: OnStep
     ) -> tuple[WindowSet, Prediction]:
         """Fit on what is before the first origin; return the windows from all, and forecasts."""
         cutoff = min(origins)
         before = dataclasses.replace(known, rows=known.rows.filter(pl.col(START) < cutoff))
         try:
-            self._plan(before)
+            fit = self._fit_known(before, on_step)._fitted
         except DataError as error:
             raise DataError(f"before {len(origins)} window(s), {error}; or test fewer") from error
-        fit = self._fit_known(before, on_step)._fitted
 
         learnt = fit.scaler.mean
-        for name in sorted(set(known.rows[SERIES]) - learnt.keys()):
-            warnings.warn(f"no forecast of {name}: no whole window of it was fitted", stacklevel=4)
+        if new := sorted(set(known.rows[SERIES]) - learnt.keys()):
+            warnings.warn(
+                f"no forecast of {list_some(new)}: no whole window was fitted", stacklevel=4
+            )
         frames = known.list_frames(fit.spec)
         frames["series"] = _select(frames["series"], learnt)
-        scored = build_windows(select_later(fit.spec), **frames, origins=origins)
+        scored = build_windows(select_later(fit.spec, cutoff), **frames, origins=origins)
+        for reason, count in scored.manifest["dropped_origins"].items():
+            warnings.warn(f"{count} window(s) left out: {reason}", stacklevel=4)
         if not scored:
             raise DataError(f"no series has a whole window from {known.form.clock.say(cutoff)} on")
         steps = Steps([1] * len({view.origin_utc for view in scored.views()}), on_step)
@@ -669,19 +704,22 @@ class Forecaster:
             later = build_windows(select_later(fit.spec), **frames)
         views: list[WindowView] = []
         ended = sorted(set(fit.rows[SERIES]) - fit.ends.keys())
-        left_out = dict.fromkeys(ended, "it ended before the others")
+        left_out = dict.fromkeys(ended, "no value in the last horizon of the table")
         for origin, names in fit.origins.items():
             frames["series"] = _select(series, names)
-            built = build_views(fit.spec, **frames, origin_utc=origin)
+            built = build_views(fit.spec, **frames, origin_utc=origin, repeats=True)
+            for note in describe_repeated(built):
+                warnings.warn(note, stacklevel=3)
             if fit.form.ahead:
                 require_ahead(built.views, fit.form, steps, origin, fit.spec)
             views += built.views
             left_out |= built.left_out
         if not views:
-            why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
-            raise DataError(f"no series can be forecast ({why}): give the rows that are missing")
-        for name, reason in left_out.items():
-            warnings.warn(f"no forecast of {name}: {reason}", stacklevel=3)
+            why = [f"{name}: {reason}" for name, reason in left_out.items()]
+            raise DataError(f"no series can be forecast ({list_some(why)}): give the missing rows")
+        for reason in dict.fromkeys(left_out.values()):
+            names = [name for name, why in left_out.items() if why == reason]
+            warnings.warn(f"no forecast of {list_some(names)}: {reason}", stacklevel=3)
         if new := [view.entity for view in views if view.entity not in learnt]:
             warnings.warn(describe_new(new), stacklevel=3)
 
@@ -695,7 +733,7 @@ class Forecaster:
     def _reconcile(
         self, prediction: Prediction, views: Sequence[WindowView], population: CompEvoForecaster
     ) -> Prediction:
-        totals, past = self.totals or {}, population.past_errors
+        totals, past = self._list_totals(), population.past_errors
         moved = reconcile_origins(prediction, views, totals, past, self.reconciliation)
         return centre_sparse(moved, views, totals)
 
@@ -758,8 +796,8 @@ class Forecaster:
 
 def require_count(name: str, number: object) -> None:
     """Raise ConfigError where a number is not one of steps or windows."""
-    if not isinstance(number, Integral) or number < 1:
-        raise ConfigError(f"{name} = {number!r}: give a whole number, 1 or more")
+    if not isinstance(number, Integral) or not 1 <= int(number) <= _MOST:
+        raise ConfigError(f"{name} = {number!r}: give a whole number from 1 to {_MOST:,}")
 
 
 def _select(series: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:

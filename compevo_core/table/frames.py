@@ -41,7 +41,7 @@ from compevo_core.data.steps import (
     name_step,
     shift,
 )
-from compevo_core.errors import DataError, import_package
+from compevo_core.errors import DataError, import_package, list_some
 from compevo_core.table.cells import MOST, guess_decimal, is_numeric, number_rows, read_names
 from compevo_core.table.cells import read_numbers as read_cells
 from compevo_core.table.stamps import Clock, DateOffset, read_stamps
@@ -135,9 +135,6 @@ def read_table(
     lists = {"ahead": columns.ahead, "past": columns.past, "static": columns.static}
     kind, frame = to_polars(table, time)
     names = frame.columns
-    for argument, given in lists.items():
-        if isinstance(given, str):
-            raise DataError(f"{argument} is a text: give a list of columns, [{given!r}]")
     if value in lists["ahead"]:
         raise DataError(f"{value!r} is the column of values, which is not known ahead")
     if value and len(names) == 2 and series not in names and not {time, value} <= set(names):
@@ -337,7 +334,7 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
 
     raise DataError(
         f"the table is a {type(table).__name__}; give a pandas or polars DataFrame with stamps and "
-        "values"
+        "values, and a number of steps as horizon=..."
     )
 
 
@@ -345,7 +342,13 @@ def _read_column(column: Any) -> pl.Series:  # noqa: ANN401 - of pandas
     """Return a column of pandas; numbers with words such as n/a among them as text."""
     arrow = import_package("pyarrow")
     try:
-        return pl.Series(pl.from_pandas(column))
+        read = pl.Series(pl.from_pandas(column))
+        # Arrow holds UUIDs as their bytes.
+        return (
+            read
+            if read.dtype != pl.Binary
+            else pl.Series(pl.from_pandas(column.map(str, na_action="ignore")))
+        )
     except arrow.ArrowException as error:
         if all(isinstance(cell, str | Real) for cell in column.dropna()):
             return pl.Series(pl.from_pandas(column.astype("string")))
@@ -390,13 +393,11 @@ def add_totals(rows: pl.DataFrame, totals: Mapping[str, Sequence[str]]) -> pl.Da
     steps = known.select(pl.col(START).unique())
     sums = []
     for total, names in totals.items():
-        if isinstance(names, str) and names != ALL_SERIES:
-            raise DataError(f"the total {total!r} is a text: give a list of series, [{names!r}]")
         wanted = reach if list(names) == [ALL_SERIES] else reach.filter(pl.col(SERIES).is_in(names))
         if missing := set(names) - {*wanted[SERIES], ALL_SERIES}:
             raise DataError(
                 f"the total {total!r} has no part {min(missing)!r}; the series are "
-                f"{', '.join(reach[SERIES].sort()[:8])}: correct the totals"
+                f"{list_some(reach[SERIES].sort().to_list())}: correct the totals"
             )
         grid = wanted.join(steps, how="cross").filter(pl.col(START).is_between("first", "last"))
         values = grid.join(known, on=[SERIES, START], how="left").group_by(START)
@@ -543,9 +544,10 @@ def plan_windows(
     )
 
 
-def select_later(spec: DatasetSpec) -> DatasetSpec:
+def select_later(spec: DatasetSpec, since: datetime | None = None) -> DatasetSpec:
     """Return the plan of only the windows after a fit, of which no split keeps a distance."""
-    return dataclasses.replace(spec, spans=spec.spans[-1:])
+    first = spec.to_market(since).date() if since else spec.spans[-1].first_day
+    return dataclasses.replace(spec, spans=(dataclasses.replace(spec.spans[-1], first_day=first),))
 
 
 def find_distance(spec: DatasetSpec) -> timedelta:

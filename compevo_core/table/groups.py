@@ -25,7 +25,7 @@ from typing import Any, Self
 
 import polars as pl
 
-from compevo_core.errors import CompEvoError, ConfigError, DataError, import_package
+from compevo_core.errors import CompEvoError, ConfigError, DataError, import_package, list_some
 from compevo_core.runtime.files import (
     fill_folder_atomically,
     hash_file,
@@ -184,7 +184,7 @@ class GroupedForecaster:
         allowed = {*(known or found).values()} - {None}
         if lost := [name for name in ordered if found.get(name) not in allowed]:
             raise DataError(
-                f"series {_shorten(lost)} are in no group that was fitted: give them one of these "
+                f"series {list_some(lost)} are in no group that was fitted: give them one of these "
                 f"by the column {self.by!r}, or fit again with them"
             )
         return dict(sorted(found.items()))
@@ -275,7 +275,7 @@ def _report(rows: Sequence[Mapping[str, Any]], groups: Mapping[str, str], call: 
     failed = []
     for (is_error, text), some in groups_of.items():
         series = [name for name, group in groups.items() if group in some]
-        sentence = f"group {_shorten(some)} (series {_shorten(series)}): {text}"
+        sentence = f"group {list_some(some)} (series {list_some(series)}): {text}"
         if is_error:
             failed.append(sentence)
         else:
@@ -285,8 +285,3 @@ def _report(rows: Sequence[Mapping[str, Any]], groups: Mapping[str, str], call: 
             f"{call} failed in {'; '.join(failed)}. Correct these series or leave them out, and "
             f"{call} again: what was fitted is kept"
         )
-
-
-def _shorten(names: Sequence[str]) -> str:
-    """Return the first of many names, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")

@@ -268,8 +268,8 @@ def _find_step(stamps: pl.DataFrame, freq: str | timedelta | DateOffset | None) 
     unlike = (distances.dt.total_microseconds() % (step // _MICROSECOND) != 0).mean()
     if isinstance(unlike, float) and unlike > _MOST_UNLIKE:
         raise DataError(
-            f"{unlike:.0%} of the stamps are not a whole number of steps of {step} apart: give "
-            "freq, or sum the values to days, weeks or months"
+            f"{unlike:.0%} of the stamps are not a whole number of steps of {_say(step)} apart: "
+            "give freq, or sum the values to days, weeks or months"
         )
     problem = f"stamps are {step} apart, which is not a step"
     if step % _MINUTE:

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compevo_core.agents.decoders import ForecastExample
-from compevo_core.agents.experience import Experience
-from compevo_core.agents.online_selection import PopulationWeights, mix_forecasts
+from compevo_core.agents.online_selection import Experience, PopulationWeights, mix_forecasts
 from compevo_core.baselines.known_errors import split_by_time
 from compevo_core.data.arrays import FloatArray, to_array
 from compevo_core.data.view import replay_days
@@ -87,7 +86,7 @@ def forecast_examples(
         weights_BA = model.selection.weights([example.view.entity for example in examples])
     forecasts = AgentForecasts(
         values_ABH=found.values_ABH.astype(np.float64),
-        base_ABH=found.base_ABH.astype(np.float64),
+        base_ABH=model.base_forecasts(examples).astype(np.float64),
         truth_BH=np.stack([np.asarray(example.truth_H) for example in examples]),
     )
     return forecasts, to_array(weights_BA).astype(np.float64)

@@ -1,17 +1,21 @@
 """An ensemble: models that forecast, and what combines them.
 
 What belongs here: weights, calibration and experience of one model or several; the ensemble of
-agents, which correct their models; the files of both. What does not: fitting the models
-(``training.prior``) and what combines them (``training.calibration``), adapters and rounds
-(``training.model``, ``training.loop``). Nothing here imports torch, which takes longer than most
-fits of a table.
+agents, which correct their models; the files of both, sealed as ``<run>/model``. What does not:
+fitting the models (``training.prior``) and what combines them (``training.calibration``), adapters
+and rounds (``training.model``, ``training.loop``). Nothing here imports torch, which takes longer
+than most fits of a table.
+
+The hash over the files of the sealed folder is the artifact hash of every result row, and
+predicting must not change it (decision 11-settings). Names of files and tensors are therefore part
+of the format.
 
 Shapes: A members, B windows, P base models, H horizon.
 """
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,44 +23,42 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file, save_file
 
-from compevo_core.agents.decoders import EqualFitness, ForecastExample, mix_bases
-from compevo_core.agents.experience import Experience
+from compevo_core.agents import decoders
+from compevo_core.agents.linear_reader import LinearReader, SealedReadings
 from compevo_core.agents.numeric_inputs import NumericInputs
-from compevo_core.agents.online_selection import ErrorCalibration
+from compevo_core.agents.online_selection import ErrorCalibration, Experience
+from compevo_core.agents.retrieval import NewsRetriever
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray, evenly_spaced, to_array
 from compevo_core.data.scaling import Scaler
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.runtime.files import write_json, write_text
+from compevo_core.runtime.files import read_json, write_json, write_text
 from compevo_core.training.prior import PriorSet, mix_priors
+from compevo_core.training.run_folder import RunFolder, verify_manifest, write_sealed_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from compevo_core.agents.joint_reader import TrainNews
-    from compevo_core.agents.linear_reader import LinearReader, SealedReadings
-    from compevo_core.agents.retrieval import NewsRetriever
     from compevo_core.agents.strategy import ReadingExecutor
 
-_SCALER_FILE, EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
+_SCALER_FILE, _EXPERIENCE_FILE = "scaler.json", "experience.safetensors"
 _INPUTS_FILE, _LOGICS_FILE = "inputs.json", "logics.json"
 _HEAD_FILE = "head.safetensors"
 _STATE_FILE = "state.safetensors"
 _HEAD_PREFIXES = ("answers.", "debate.", "linear.", "calibration.blend")
 """Prefixes of an agent's stored tensors other than its adapters."""
-
-
-@dataclasses.dataclass(frozen=True)
-class MemberForecasts:
-    """Scaled forecasts of B windows by every member, before anything corrects or weighs them."""
-
-    values_ABH: FloatArray
-    base_ABH: FloatArray  # what agents correct; without agents the forecasts themselves
-    weights_BA: FloatArray | None = None  # of the agents, if they weigh each other
-    # Ids of the articles that each agent read, by agent and window, best match first
-    news: Sequence[Sequence[tuple[str, ...]]] = ()
-    n_unparsed: int = 0  # answers that could not be read
+_PACKAGES = (
+    "compevo",
+    "torch",
+    "transformers",
+    "peft",
+    "polars",
+    "numpy",
+    "sentence-transformers",
+    "lightgbm",
+)
 
 
 class Ensemble:
@@ -78,18 +80,17 @@ class Ensemble:
         self.mix_AP = mix_priors(config)[1]
         self.logics: list[str] = []
         # A ``FitnessSelection`` if there are rounds.
-        self.selection: Any = EqualFitness(members)
+        self.selection: Any = decoders.EqualFitness(members)
         self.calibration = ErrorCalibration(members, entities, horizon)
         self.experience = Experience.start(entities, members, horizon)
 
-    def base_forecasts(self, examples: Sequence[ForecastExample]) -> FloatArray:
+    def base_forecasts(self, examples: Sequence[decoders.ForecastExample]) -> FloatArray:
         """Return the forecast of each member's models, scaled, (A, B, H)."""
-        return mix_bases(self.mix_AP, examples)
+        return decoders.mix_bases(self.mix_AP, examples)
 
-    def forecast(self, examples: Sequence[ForecastExample]) -> MemberForecasts:
-        """Forecast examples by every member."""
-        base_ABH = self.base_forecasts(examples)
-        return MemberForecasts(base_ABH, base_ABH)
+    def forecast(self, examples: Sequence[decoders.ForecastExample]) -> decoders.BatchForecasts:
+        """Forecast examples by every member, before anything corrects or weighs the forecasts."""
+        return decoders.BatchForecasts(self.base_forecasts(examples))
 
     def save(self, folder: Path) -> None:
         """Write settings, fitted models, weights, calibration and experience."""
@@ -101,13 +102,13 @@ class Ensemble:
         """Write what every ensemble has."""
         write_json(folder / "config.json", self.config.to_dict())
         self.priors.save(folder)
-        self.experience.save(folder / EXPERIENCE_FILE)
+        self.experience.save(folder / _EXPERIENCE_FILE)
 
     @classmethod
     def read(cls, config: RunConfig, folder: Path) -> Self:
         """Read what :meth:`save` wrote but the fitted models (:meth:`PriorSet.load`)."""
         scaler = Scaler.from_json((folder / _SCALER_FILE).read_text(encoding="utf-8"))
-        experience = Experience.load(sorted(scaler.mean), folder / EXPERIENCE_FILE)
+        experience = Experience.load(sorted(scaler.mean), folder / _EXPERIENCE_FILE)
         ensemble = cls(config, scaler, experience.truth_NH.shape[1])
         saved = load_file(folder / _STATE_FILE)
         for name, array in ensemble.calibration.state().items():
@@ -125,14 +126,12 @@ class AgentEnsemble(Ensemble):
     """
 
     executor: "ReadingExecutor"
-    linear: "SealedReadings | None" = None
+    linear: SealedReadings | None = None
 
     def __init__(
         self, config: RunConfig, inputs: NumericInputs, shards: AgentShards | None = None
     ) -> None:
         super().__init__(config, inputs.scaler, inputs.horizon)
-        from compevo_core.agents.linear_reader import SealedReadings
-
         self.inputs = inputs
         self.shards = shards or AgentShards(config.population.agents)
         self.local_mix_AP = self.mix_AP[list(self.shards.local_agents)]
@@ -143,7 +142,7 @@ class AgentEnsemble(Ensemble):
             self.linear = SealedReadings(members, inputs.article_size, inputs.horizon)
 
     def read_news(
-        self, examples: Sequence[ForecastExample], retriever: "NewsRetriever"
+        self, examples: Sequence[decoders.ForecastExample], retriever: NewsRetriever
     ) -> "TrainNews":
         """Return how ridges read the news of train windows for these agents."""
         from compevo_core.agents.joint_reader import TrainNews
@@ -151,8 +150,8 @@ class AgentEnsemble(Ensemble):
         return TrainNews(self.config, self.mix_AP, examples, retriever, self.selection)
 
     def find_reader(
-        self, examples: Sequence[ForecastExample], retriever: "NewsRetriever"
-    ) -> "LinearReader | None":
+        self, examples: Sequence[decoders.ForecastExample], retriever: NewsRetriever
+    ) -> LinearReader | None:
         """Return what reads linearly: fits on train windows, or sealed fits if none are given."""
         if self.linear is None or not examples:
             return self.linear
@@ -167,7 +166,7 @@ class AgentEnsemble(Ensemble):
         if isinstance(reader, JointReader):
             reader.settle(logics)
 
-    def forecast(self, examples: Sequence[ForecastExample]) -> MemberForecasts:
+    def forecast(self, examples: Sequence[decoders.ForecastExample]) -> decoders.BatchForecasts:
         """Forecast examples by every agent under its logic, without dropout and gradient.
 
         Forecasts are the same on every process; news are only what local agents read.
@@ -178,9 +177,8 @@ class AgentEnsemble(Ensemble):
         values = [self.shards.all_gather(part.values_ABH, "forecasts") for part in played]
         weights = [to_array(part.weights_BA) for part in played if part.weights_BA is not None]
         by_agent = zip(*(part.news for part in played), strict=True)
-        return MemberForecasts(
+        return decoders.BatchForecasts(
             values_ABH=np.concatenate([to_array(part) for part in values], axis=1),
-            base_ABH=self.base_forecasts(examples),
             weights_BA=np.concatenate(weights) if weights else None,
             news=[[ids for part in parts for ids in part] for parts in by_agent],
             n_unparsed=sum(part.n_unparsed for part in played),
@@ -190,7 +188,7 @@ class AgentEnsemble(Ensemble):
         self,
         logics: Sequence[str],
         candidates: Sequence[Sequence[str]],
-        examples: Sequence[ForecastExample],
+        examples: Sequence[decoders.ForecastExample],
     ) -> FloatArray:
         """Return the reward (A, C) of each agent's candidates while all play ``logics``.
 
@@ -274,7 +272,7 @@ class AgentEnsemble(Ensemble):
         }
         tensors |= {name: np.stack([head[name] for head in heads]) for name in heads[0]}
         self.load(tensors | load_file(folder / _STATE_FILE))
-        self.experience = Experience.load(sorted(self.scaler.mean), folder / EXPERIENCE_FILE)
+        self.experience = Experience.load(sorted(self.scaler.mean), folder / _EXPERIENCE_FILE)
         self.logics = list(json.loads((folder / _LOGICS_FILE).read_text(encoding="utf-8")))
 
 
@@ -298,3 +296,73 @@ def _share(prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> "dict[str, Te
 def _write_values(values: Mapping[str, Any], file: Path) -> None:
     # The format needs the order of C; a scalar stays one.
     save_file({k: np.array(to_array(v), order="C") for k, v in values.items()}, file)
+
+
+def write_model(
+    folder: RunFolder, model: Ensemble, facts: Mapping[str, Any], shards: AgentShards | None = None
+) -> str:
+    """Write the sealed model of a run atomically, with facts in its manifest; return its hash.
+
+    Every process writes its own agents; the first one writes the rest.
+    """
+    shards = shards or AgentShards(1)
+    of_model = {
+        "versions": installed_versions(),
+        "seed": model.config.run.seed,
+        "device": model.device,
+        "processes": shards.processes,
+        "knowledge_cutoff": model.knowledge_cutoff,
+    }
+    with write_sealed_folder(folder.path, folder.model, {**facts, **of_model}, shards) as part:
+        model.save(part)
+    return str(read_json(folder.model_manifest_file, "train again")["hash"])
+
+
+def read_config(run: Path) -> RunConfig:
+    """Return the configuration that the model of a run was trained with."""
+    file = RunFolder(run).model_config_file
+    return RunConfig.from_mapping(read_json(file, "restore it or train again"))
+
+
+def read_scaler(run: Path) -> Scaler:
+    """Return the scale of each series, as the model of a run was fitted."""
+    file = RunFolder(run).model_scaler_file
+    if file.is_file():
+        return Scaler.from_json(file.read_text(encoding="utf-8"))
+    return read_inputs(run).scaler  # agents store it with their other statistics
+
+
+def read_inputs(run: Path) -> NumericInputs:
+    """Return how the agents of a run turn windows into numbers, as fitted on its train split."""
+    return NumericInputs.from_json(RunFolder(run).model_inputs_file.read_text(encoding="utf-8"))
+
+
+def read_experience(run: Path) -> Experience:
+    """Return the forecasts of a run's model up to its sealing, with their truth."""
+    return Experience.load(sorted(read_scaler(run).mean), RunFolder(run).model / _EXPERIENCE_FILE)
+
+
+def read_model_manifest(run: Path) -> dict[str, Any]:
+    """Return the manifest of a run's model after checking every file against it.
+
+    It has facts of the training, ``files`` (sha256 by name) and the artifact's ``hash``.
+    CheckpointMismatch if the model is unfinished or altered, or the run has been started over.
+    """
+    folder = RunFolder(run)
+    manifest = verify_manifest(folder.model)
+    if not folder.is_sealed:
+        raise CheckpointMismatch(
+            f"{folder.model} was left by an earlier start of this training; train to the end again"
+        )
+    return manifest
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the installed versions of the packages that can change a number."""
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed as a package"
+    return versions

@@ -69,7 +69,6 @@ class _MicroBatch:
     trained: AgentReadings  # in the training pass: of some windows other news, or none
     windows: int  # of the whole round
     answers: int  # of the whole round: windows with a complete truth, as only they teach answers
-    round_number: int
 
     @property
     def examples(self) -> list[ForecastExample]:
@@ -113,11 +112,9 @@ class ForecastStep:
         loss is not finite.
         """
         readings = self.executor.read(self.shards.local(logics), examples)
-        return self.forecast_batch(readings, generators.news_rng, round_number)
+        return self.forecast_batch(readings, generators.news_rng)
 
-    def forecast_batch(
-        self, readings: AgentReadings, rng: np.random.Generator, round_number: int
-    ) -> PlayedForecasts:
+    def forecast_batch(self, readings: AgentReadings, rng: np.random.Generator) -> PlayedForecasts:
         """Do what :meth:`run` does, from the readings of the local agents."""
         examples = [reading.example for reading in readings[0]]
         size = self.config.run.micro_batch_size
@@ -126,7 +123,6 @@ class ForecastStep:
             trained=self._change_news(readings, rng),
             windows=len(examples),
             answers=sum(example.has_whole_truth for example in examples),
-            round_number=round_number,
         )
 
         # The activations of a micro-batch are freed before the next one; gradients add up.
@@ -268,8 +264,8 @@ class ForecastStep:
         token_loss_A = self.shards.all_gather(losses_A, "losses").detach()
 
         # Gathered values, so that every process stops if one agent has NaN, and none waits.
-        require_finite("the forecast", values_ABH.sum((1, 2)), batch.round_number)
-        require_finite("the token loss", token_loss_A, batch.round_number)
+        require_finite("the forecast", values_ABH.sum((1, 2)))
+        require_finite("the token loss", token_loss_A)
         return BatchForecasts(
             values_ABH,
             token_loss_A,
@@ -296,8 +292,8 @@ class ForecastStep:
             own_AB = own_AB * torch.from_numpy(is_own_AB).to(own_AB.device)
             own_loss = own_AB.sum() / batch.windows
 
-        require_finite("L_pred", pred, batch.round_number)
-        require_finite("the own errors", own_loss, batch.round_number)
+        require_finite("L_pred", pred)
+        require_finite("the own errors", own_loss)
         return pred, own_loss
 
 
@@ -333,21 +329,32 @@ class DebateStep(ForecastStep):
         """Train all turns; return the last one's forecasts, weighed by the verifiers."""
         # Agents read the same news in all turns.
         first = self.executor.read(logics, examples)
-        turns = [self.forecast_batch(first, generators.news_rng, round_number)]
+        turns = [self.forecast_batch(first, generators.news_rng)]
         readings: AgentReadings = first
         for _ in range(self.config.debate.revisions):
             readings = self.executor.exchange(readings, turns[-1].values_ABH)
-            turns.append(self.forecast_batch(readings, generators.news_rng, round_number))
+            turns.append(self.forecast_batch(readings, generators.news_rng))
         last = turns[-1]
 
         # Verifiers judge the last turn, which is what the population forecasts.
-        logit_AB = self._train_verifiers(readings, last, round_number)
-        weights_BA = debate.weigh_by_score(logit_AB)
+        is_better_AB = debate.find_better(-last.reward_AB)
+        logits = []
+        for agent in self._agents:
+            logit_1B = self.executor.judge(
+                VERIFIER, readings[agent], base_ABH=last.values_ABH[agent], agents=agent
+            )
+            # Agent by agent, as the activations of all may not fit in memory.
+            loss = binary_cross_entropy_with_logits(logit_1B, is_better_AB[agent])
+            require_finite("the verifier's loss", loss)
+            (self.config.debate.verifier_weight * loss).backward()  # type: ignore[no-untyped-call]
+            logits.append(logit_1B.detach())
+        weights_BA = debate.weigh_by_score(torch.cat(logits))
+
         loss_pg = 0.0
         # A policy step takes the place of rewriting logics, within the same budget.
         if self.schedule.rewrites(round_number):
             tried = self._try(first, turns[0], generators.numpy_rng)
-            loss_pg = self._train_policy(tried, round_number)
+            loss_pg = self._train_policy(tried)
 
         aggregate_BH = aggregate_forecasts(last.values_ABH, weights_BA)
         # The same loss as other systems record, for curves on one axis.
@@ -361,24 +368,6 @@ class DebateStep(ForecastStep):
             loss_pg=loss_pg,
             weights_A=weights_BA.mean(0),
         )
-
-    def _train_verifiers(
-        self, readings: AgentReadings, last: PlayedForecasts, round_number: int
-    ) -> Tensor:
-        """Add the gradient of the verifiers' loss; return their logits (A, B) before the step."""
-        logits = []
-        error_AB = -last.reward_AB
-        for agent in self._agents:
-            logit_1B = self.executor.judge(
-                VERIFIER, readings[agent], base_ABH=last.values_ABH[agent], agents=agent
-            )
-            # Agent by agent, as the activations of all may not fit in memory.
-            loss = binary_cross_entropy_with_logits(logit_1B, debate.find_better(error_AB)[agent])
-            require_finite("the verifier's loss", loss, round_number)
-            (self.config.debate.verifier_weight * loss).backward()  # type: ignore[no-untyped-call]
-            logits.append(logit_1B.detach())
-
-        return torch.cat(logits)
 
     @torch.no_grad()
     def _try(
@@ -401,7 +390,7 @@ class DebateStep(ForecastStep):
             turns.append(Turn(readings, tried_ABH, mean_ABH, reward_AB))
         return turns
 
-    def _train_policy(self, turns: Sequence[Turn], round_number: int) -> float:
+    def _train_policy(self, turns: Sequence[Turn]) -> float:
         """Add the gradient of policy and value in all turns; return the policy's loss."""
         rewards_TAB = torch.stack([turn.reward_AB for turn in turns])
         # Rewards of all turns are needed first, as early forecasts led to the later ones.
@@ -415,7 +404,7 @@ class DebateStep(ForecastStep):
                 # The value learns from the return; the advantage uses it as it was before.
                 value_1B = self.executor.judge(VALUE, turn.readings[agent], agents=agent)
                 loss = (value_1B - return_AB[agent]).square().mean()
-                require_finite("the value's loss", loss, round_number)
+                require_finite("the value's loss", loss)
                 (lambda_pg * self.config.debate.value_weight * loss).backward()
                 values.append(value_1B.detach())
 
@@ -429,7 +418,7 @@ class DebateStep(ForecastStep):
                 tried_1BH = turn.tried_ABH[agent]
                 deviation = self.config.debate.exploration
                 logp_1B1 = debate.log_density(tried_1BH, mean_1BH, deviation)[..., None]
-                require_finite("L_pg", logp_1B1.sum(), round_number)
+                require_finite("L_pg", logp_1B1.sum())
                 loss = policy_loss(
                     logp_1B1,
                     debate.log_density(tried_1BH, turn.mean_ABH[agent], deviation)[..., None],

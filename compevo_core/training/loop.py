@@ -29,10 +29,11 @@ from compevo_core.agents.selection import FitnessSelection
 from compevo_core.agents.strategy import ReadingExecutor
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import evenly_spaced
-from compevo_core.errors import ConfigError
+from compevo_core.errors import ConfigError, NonFiniteLoss
 from compevo_core.lm.backbone import load_backbone
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.files import write_text
+from compevo_core.training import schedule
 from compevo_core.training.calibration import measure_validation
 from compevo_core.training.checkpoint import (
     Checkpoint,
@@ -49,16 +50,6 @@ from compevo_core.training.model import PopulationModel
 from compevo_core.training.round import RoundState, RoundTrainer, describe_start
 from compevo_core.training.round_record import RoundRecord, RoundResult
 from compevo_core.training.run_folder import RunFolder
-from compevo_core.training.schedule import (
-    EVOLUTION,
-    RunGenerators,
-    RunSchedule,
-    TimeLeft,
-    Work,
-    count_work_left,
-    guess_units,
-    seed_dropout,
-)
 from compevo_core.training.training_data import Outcome, RunSetup, TrainingData
 
 _TEXTS = ("empty_logics", "unread_answers", "equal_groups", "answers")
@@ -72,7 +63,7 @@ class TrainingLoop(abc.ABC):
     """The first ``rounds`` of a schedule, or all; without validation examples none is validated."""
 
     model: AgentEnsemble
-    generators: RunGenerators
+    generators: schedule.RunGenerators
     optimizer: torch.optim.Optimizer | None = None
     checkpoint_every: int
 
@@ -81,7 +72,7 @@ class TrainingLoop(abc.ABC):
         setup: RunSetup,
         data: TrainingData,
         rounds: int | None,
-        schedule: RunSchedule,
+        plan: schedule.RunSchedule,
         layers: int,
     ) -> None:
         self.setup = setup
@@ -89,15 +80,17 @@ class TrainingLoop(abc.ABC):
         self.shards = setup.shards
         self.data = data
         self.config = config = data.config
-        self.schedule = schedule
-        self.rounds = schedule.total_rounds if rounds is None else rounds
+        self.schedule = plan
+        self.rounds = plan.total_rounds if rounds is None else rounds
         self.validate_every = config.run.validate_every if data.val_examples else 0
         article_size = setup.news.embeddings.shape[1]
         self.inputs = NumericInputs.fit(data.train_windows, data.held_out_NPH, article_size)
         self.retriever = build_retriever(setup.news, config.news)
-        self.time_left = TimeLeft(guess_units(config, layers, len(data.calibration_examples)))
+        self.time_left = schedule.TimeLeft(
+            schedule.guess_units(config, layers, len(data.calibration_examples))
+        )
         self._stage: RunFolder | None = None
-        if setup.stages is not None and schedule.supervised_rounds:
+        if setup.stages is not None and plan.supervised_rounds:
             self._stage = RunFolder(setup.stages / hash_stage(config, setup.identity))
 
     @abc.abstractmethod
@@ -110,14 +103,16 @@ class TrainingLoop(abc.ABC):
 
     def train(self) -> Outcome:
         """Play all rounds, from the newest checkpoint if the run resumes; return to the best."""
-        self.folder.path.mkdir(parents=True, exist_ok=True)
         state = self._resume() if self.setup.resume else None
         state = state or self._begin()
 
         clock, on_round = self.setup.clock, self.setup.on_round
         while state.round < self.rounds:
             started = clock()
-            result = self.play(state)
+            try:
+                result = self.play(state)
+            except NonFiniteLoss as error:
+                raise NonFiniteLoss(f"round {state.round}: {error}") from error
             stepped = clock()
             validation = self._validate(state)
             record = self._complete_record(state, result, validation, started, stepped)
@@ -197,14 +192,16 @@ class TrainingLoop(abc.ABC):
         # After the validation, so that its forecasts are counted in this round.
         exchanged_bytes = self.shards.take_received()
         ended = self.setup.clock()
-        self.time_left.add(Work.REWRITING if result.evolved else Work.TRAINING, stepped - started)
+        self.time_left.add(
+            schedule.Work.REWRITING if result.evolved else schedule.Work.TRAINING, stepped - started
+        )
         if validation:
-            self.time_left.add(Work.VALIDATION, ended - stepped)
+            self.time_left.add(schedule.Work.VALIDATION, ended - stepped)
         state.train_seconds += ended - started
 
         # The second training has no validation windows, and is not calibrated.
         has_choice = bool(self.data.val_examples)
-        left = count_work_left(
+        left = schedule.count_work_left(
             self.schedule,
             result.round + 1,
             self.rounds,
@@ -261,21 +258,21 @@ class PopulationLoop(TrainingLoop):
     """The rounds of a population with a language model."""
 
     def __init__(self, setup: RunSetup, data: TrainingData, rounds: int | None) -> None:
-        config, shards, schedule = data.config, setup.shards, setup.schedule
+        config, shards, plan = data.config, setup.shards, setup.schedule
         # Before anything is built, as loading a model may sample from torch's generator too.
-        seed_dropout(config.run.seed, shards.dropout_stream, 0)
+        schedule.seed_dropout(config.run.seed, shards.dropout_stream, 0)
         shard = not shards.splits_agents
         backbone = setup.backbone or load_backbone(config.backbone, shard=shard)
-        super().__init__(setup, data, rounds, schedule, backbone.model.config.num_hidden_layers)
+        super().__init__(setup, data, rounds, plan, backbone.model.config.num_hidden_layers)
         self.checkpoint_every = config.run.checkpoint_every
         model = PopulationModel(config, backbone, self.inputs, shards)
         self.executor = model.build_executor(self.retriever, data.train_examples)
         self.model = model
         self.round_trainer = RoundTrainer(
-            model, self.executor, schedule, model.writer(setup.selector), data.train_examples
+            model, self.executor, plan, model.writer(setup.selector), data.train_examples
         )
         self.optimizer = self.round_trainer.update.optimizer
-        self.generators = RunGenerators.from_seed(
+        self.generators = schedule.RunGenerators.from_seed(
             config.run.seed, shards.local_agents, backbone.device
         )
 
@@ -347,17 +344,17 @@ class SearchLoop(TrainingLoop):
     checkpoint_every = 1
 
     def __init__(self, setup: RunSetup, data: TrainingData, rounds: int | None) -> None:
-        config, plan = data.config, setup.schedule
-        rewritings = sum(map(plan.rewrites, range(plan.total_rounds)))
-        schedule = dataclasses.replace(
-            plan, supervised_rounds=0, evolution_rounds=rewritings, every=1
-        )
-        super().__init__(setup, data, rounds, schedule, layers=1)
+        config, whole = data.config, setup.schedule
+        rewritings = sum(map(whole.rewrites, range(whole.total_rounds)))
+        plan = dataclasses.replace(whole, supervised_rounds=0, evolution_rounds=rewritings, every=1)
+        super().__init__(setup, data, rounds, plan, layers=1)
         self.model = ReadingModel(config, self.inputs, setup.shards)
         self.model.executor = self.model.build_executor(self.retriever, data.train_examples)
         self._draws = SlotDraws(config, sorted(self.model.scaler.mean))
         agents = range(config.population.agents)
-        self.generators = RunGenerators.from_seed(config.run.seed, agents, torch.device("cpu"))
+        self.generators = schedule.RunGenerators.from_seed(
+            config.run.seed, agents, torch.device("cpu")
+        )
 
     def play(self, state: RoundState) -> RoundResult:
         """Let each agent draw logics and choose; what only a language model has is 0 or empty."""
@@ -387,7 +384,7 @@ class SearchLoop(TrainingLoop):
             **_NO_LANGUAGE_MODEL,
             **start,
             **turns.describe(grpo.group_size),
-            stage=EVOLUTION,
+            stage=schedule.EVOLUTION,
             interaction=np.eye(len(members)).tolist(),
             group_logics=groups,
             candidates=[],

@@ -1,7 +1,7 @@
 """The trainable modules of one run on one frozen backbone, for each system of agents (paper D.4).
 
 ``config.run`` has the settings that a system needs, ``training.checkpoint`` and
-``training.artifact`` the files.
+``training.ensemble`` the files.
 
 Shapes: A agents, D hidden size.
 """

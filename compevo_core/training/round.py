@@ -159,7 +159,15 @@ class RoundTrainer:
             rng = generators.numpy_rng
             observed = self._observe(state.logics, record["rewards"], played, examples, rng)
             written = self.writer.propose(observed, state.previous_AD, generators.agents)
-            self._keep_generalists(written, state.logics)
+            # Agents that read everything keep their logic, and nothing that they wrote is credited:
+            # no logic chooses their news, and its conditions would take some away.
+            members = self.config.population.list_members()
+            for row, agent in enumerate(self.shards.local_agents):
+                if members[agent].reads == "everything":
+                    group = written.group_logics[row]
+                    group[:] = [state.logics[agent]] * len(group)
+                    written.is_empty_AG[row] = True
+                    written.mask_AGT[row] = 0
             if self.config.pays_for_readings:
                 rewriting = self._score_readings(state, written, rng)
             else:
@@ -195,19 +203,6 @@ class RoundTrainer:
             # Detached, as it is only an input of the next round (decision 03-rounds).
             state.previous_AD = rewriting.proposal.candidate_AD.detach()
         return result
-
-    def _keep_generalists(self, written: Proposal, logics: Sequence[str]) -> None:
-        """Put back the logic of agents that read everything; nothing that they wrote is credited.
-
-        No logic chooses their news, and its conditions would take some away.
-        """
-        members = self.config.population.list_members()
-        for row, agent in enumerate(self.shards.local_agents):
-            if members[agent].reads == "everything":
-                group = written.group_logics[row]
-                group[:] = [logics[agent]] * len(group)
-                written.is_empty_AG[row] = True
-                written.mask_AGT[row] = 0
 
     def _score_readings(
         self, state: RoundState, proposal: Proposal, rng: np.random.Generator
@@ -313,29 +308,30 @@ class RoundTrainer:
         rng: np.random.Generator,
     ) -> list[Observation]:
         """Return what each agent knows: logics and rewards, its news, the windows' history."""
-        resolve = self.executor.news_retriever.resolve
-        headlines: list[list[str]] = [[] for _ in logics]
-        for agent, windows in zip(self.shards.local_agents, played.news, strict=True):
-            headlines[agent] = list_most_read([resolve(ids) for ids in windows])
-
-        population = self.config.population
+        population, resolve = self.config.population, self.executor.news_retriever.resolve
         peers = sample_peers(population.agents, population.exposed_peers, rng)
-        unread: list[list[tuple[str, float]]] = [[] for _ in logics]
-        if self.unread_reader is not None:
-            # Drawn for all agents, so that the generator stays equal on all processes.
-            seeds = rng.integers(2**63, size=len(logics))
-            for row, agent in enumerate(self.shards.local_agents):
-                unread[agent] = list_best_unread(
-                    self.unread_reader,
-                    agent,
-                    examples,
-                    played.news[row],
-                    played.values_ABH[agent],
-                    np.random.default_rng(seeds[agent]),
-                    self.config.evolution.unread,
-                )
         recent = describe_recent([example.view for example in examples])
-        return observe(logics, rewards, peers, headlines, recent, unread)
+        observed = observe(logics, rewards, peers, recent=recent)
+        for row, agent in enumerate(self.shards.local_agents):
+            headlines = list_most_read([resolve(ids) for ids in played.news[row]])
+            observed[agent] = dataclasses.replace(observed[agent], headlines=headlines)
+        if self.unread_reader is None:
+            return observed
+
+        # Drawn for all agents, so that the generator stays equal on all processes.
+        seeds = rng.integers(2**63, size=len(logics))
+        for row, agent in enumerate(self.shards.local_agents):
+            unread = list_best_unread(
+                self.unread_reader,
+                agent,
+                examples,
+                played.news[row],
+                played.values_ABH[agent],
+                np.random.default_rng(seeds[agent]),
+                self.config.evolution.unread,
+            )
+            observed[agent] = dataclasses.replace(observed[agent], unread=unread)
+        return observed
 
     def _score(
         self,

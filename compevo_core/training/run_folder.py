@@ -11,23 +11,12 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compevo_core.errors import CheckpointMismatch, DataError
-from compevo_core.runtime.files import (
-    LOCK_FILE,
-    WAIT_SECONDS,
-    file_lock,
-    hash_file,
-    hash_text,
-    read_json,
-    write_json,
-    write_text,
-)
+from compevo_core.runtime import files
+from compevo_core.runtime.distributed import AgentShards
 from compevo_core.training.round_record import RoundRecord
-
-if TYPE_CHECKING:
-    from compevo_core.runtime.distributed import AgentShards
 
 MANIFEST_FILE = "manifest.json"
 
@@ -65,18 +54,18 @@ class RunFolder:
         """Whether the model belongs to the training that was last started here."""
         if not self.model_manifest_file.exists():
             return False
-        manifest = read_json(self.model_manifest_file, _REMEDY)
+        manifest = files.read_json(self.model_manifest_file, _REMEDY)
         return int(manifest.get("start", 0)) >= self.read_start()
 
     @contextlib.contextmanager
-    def hold(self, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
+    def hold(self, *, wait_seconds: float = files.WAIT_SECONDS) -> Iterator[None]:
         """Be the only process that writes the run, for the length of the block.
 
         StoreBusy if another training writes it for longer than ``wait_seconds``.
         """
         # Outside the folder, which may be removed while it is held; then the lock is removed too.
         lock = self.path.with_name(f"{self.name}.lock")
-        with file_lock(lock, exclusive=True, wait_seconds=wait_seconds):
+        with files.file_lock(lock, exclusive=True, wait_seconds=wait_seconds):
             yield
             if not self.path.exists():
                 lock.unlink()
@@ -120,14 +109,14 @@ class RunFolder:
         """Return how often the run was started over."""
         if not self.start_file.is_file():
             return 0
-        return int(read_json(self.start_file, _REMEDY)["start"])
+        return int(files.read_json(self.start_file, _REMEDY)["start"])
 
     def begin_again(self) -> None:
         """Start the run over: what was trained before is no longer valid, and is removed.
 
         The number of the start is written first; checkpoints and models carry their own.
         """
-        write_json(self.start_file, {"start": self.read_start() + 1})
+        files.write_json(self.start_file, {"start": self.read_start() + 1})
         self.remove_training()
 
     def remove_training(self) -> None:
@@ -178,7 +167,7 @@ class RunFolder:
     def truncate_rounds(self, count: int) -> None:
         """Keep the first ``count`` records; later rounds are repeated and recorded again."""
         self.require_rounds(count)
-        write_text(self.rounds_file, "".join(self._read_round_lines()[:count]))
+        files.write_text(self.rounds_file, "".join(self._read_round_lines()[:count]))
 
     def count_rounds(self) -> int:
         """Return the number of whole records."""
@@ -201,11 +190,11 @@ class RunFolder:
                 "has not finished"
             )
 
-        return read_json(self.metrics_file, _REMEDY)
+        return files.read_json(self.metrics_file, _REMEDY)
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Write the summary of the finished run."""
-        write_json(self.metrics_file, dict(metrics))
+        files.write_json(self.metrics_file, dict(metrics))
 
     def _read_round_lines(self) -> list[str]:
         # Text lines, as parsed records would lose what another version has added. A kill or a power
@@ -226,7 +215,7 @@ class RunFolder:
 
 @contextlib.contextmanager
 def write_sealed_folder(
-    root: Path, target: Path, facts: Mapping[str, Any], shards: "AgentShards"
+    root: Path, target: Path, facts: Mapping[str, Any], shards: AgentShards
 ) -> Iterator[Path]:
     """Give all processes one temporary folder to fill, then seal it and move it to ``target``.
 
@@ -253,14 +242,14 @@ def write_sealed_folder(
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> str:
     """Seal a folder by the manifest of all files below it; return the hash over their hashes."""
-    files = {
-        path.relative_to(folder).as_posix(): hash_file(path)
+    hashes = {
+        path.relative_to(folder).as_posix(): files.hash_file(path)
         for path in sorted(folder.rglob("*"))
         # A lock is not content: a copy of a folder may lack it.
-        if path.is_file() and path.name not in (MANIFEST_FILE, LOCK_FILE)
+        if path.is_file() and path.name not in (MANIFEST_FILE, files.LOCK_FILE)
     }
-    folder_hash = _hash_files(files)
-    write_json(folder / MANIFEST_FILE, {**facts, "files": files, "hash": folder_hash})
+    folder_hash = _hash_files(hashes)
+    files.write_json(folder / MANIFEST_FILE, {**facts, "files": hashes, "hash": folder_hash})
     return folder_hash
 
 
@@ -272,28 +261,26 @@ def verify_manifest(folder: Path) -> dict[str, Any]:
     manifest_file = folder / MANIFEST_FILE
     if not manifest_file.is_file():
         if not folder.parent.is_dir():
-            raise CheckpointMismatch(
-                f"no folder {folder.parent}; give the folder of a training run"
-            )
+            raise CheckpointMismatch(f"no folder {folder.parent}; give a training run's folder")
         raise CheckpointMismatch(
             f"{folder} has no {MANIFEST_FILE}: it was never finished; delete it and train again"
         )
 
     try:
-        manifest = read_json(manifest_file, _REMEDY)
+        manifest = files.read_json(manifest_file, _REMEDY)
     except DataError as error:
         raise CheckpointMismatch(str(error)) from error
-    files = manifest.get("files", {})
-    if manifest.get("hash") != _hash_files(files):
+    hashes = manifest.get("files", {})
+    if manifest.get("hash") != _hash_files(hashes):
         raise CheckpointMismatch(f"{manifest_file} is altered since it was written; {_REMEDY}")
-    for name, expected_hash in files.items():
+    for name, expected_hash in hashes.items():
         path = folder / name
-        if not path.is_file() or hash_file(path) != expected_hash:
+        if not path.is_file() or files.hash_file(path) != expected_hash:
             state = "altered" if path.is_file() else "missing"
             raise CheckpointMismatch(f"{path} is {state} since it was written; {_REMEDY}")
     return manifest
 
 
-def _hash_files(files: Mapping[str, str]) -> str:
+def _hash_files(hashes: Mapping[str, str]) -> str:
     # Without facts such as the device, which may differ between equal models.
-    return hash_text(json.dumps(files, sort_keys=True))
+    return files.hash_text(json.dumps(hashes, sort_keys=True))

@@ -24,10 +24,9 @@ from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.window import WindowSet
 from compevo_core.runtime.distributed import AgentShards
 from compevo_core.runtime.usage import peak_memory_gigabytes
-from compevo_core.training.artifact import read_model_manifest, write_model
 from compevo_core.training.calibration import CalibrationReport, calibrate
 from compevo_core.training.diagnostics import summarize_regret_growth
-from compevo_core.training.ensemble import Ensemble
+from compevo_core.training.ensemble import Ensemble, read_model_manifest, write_model
 from compevo_core.training.round_record import RoundRecord
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.schedule import RunSchedule, list_cautions
@@ -146,7 +145,6 @@ def train(
 
         fitted = fit_ensemble(config, train_windows, val_windows, add_news(fit, news), play)
         if shards.is_first and not config.has_agents:
-            folder.path.mkdir(parents=True, exist_ok=True)
             folder.remove_training()
             folder.truncate_rounds(0)
         shards.barrier()

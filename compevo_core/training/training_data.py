@@ -163,13 +163,9 @@ def check_inputs(
             )
 
     if not len(train_windows):
-        raise DataError(
-            "there are no train windows; materialize the windows of this data set first"
-        )
+        raise DataError("no train windows; materialize the windows of this data set first")
     if config.run.validate_every and not len(val_windows):
-        raise DataError(
-            "there are no validation windows; provide some or set run.validate_every = 0"
-        )
+        raise DataError("no validation windows; provide some or set run.validate_every = 0")
 
     encoder = "" if news is None else news.encoder_name
     if config.encoder and encoder != config.encoder:

@@ -14,15 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from compevo_core.agents import objective
 from compevo_core.agents.logic_writer import LogicWriter, Proposal
-from compevo_core.agents.objective import (
-    PolicyLoss,
-    diversity_loss,
-    group_advantages,
-    policy_loss,
-    pruning_loss,
-    require_finite,
-)
 from compevo_core.config.sections import OptimConfig
 from compevo_core.lora.adapters import NORM_FLOOR, Optimizer, clip_each
 from compevo_core.training.diagnostics import gradient_conflict
@@ -64,8 +57,8 @@ class JointUpdate:
         loss_div = 0.0
         if proposal is not None:
             # Checked by agent, as the loss is a sum over pairs.
-            diversity = diversity_loss(proposal.candidate_AD)
-            require_finite("L_div", proposal.candidate_AD.sum(1), round_number)
+            diversity = objective.diversity_loss(proposal.candidate_AD)
+            objective.require_finite("L_div", proposal.candidate_AD.sum(1))
             weight = self.config.objective.lambda_div
             if weight and diversity.requires_grad:
                 # The soft prompts come from the same candidates: L_pg goes through it again.
@@ -79,18 +72,18 @@ class JointUpdate:
         prunes = self.model.competes and self.schedule.stage(round_number) == EVOLUTION
         loss_prune = 0.0
         if prunes:
-            loss = pruning_loss(self.model.selection.gates_A)
+            loss = objective.pruning_loss(self.model.selection.gates_A)
             (self.config.objective.lambda_prune * loss).backward()  # type: ignore[no-untyped-call]
             loss_prune = float(loss.detach())
 
         policy_step, n_equal = None, 0
-        policy = PolicyLoss(torch.zeros(()), 0.0, 0.0)
+        policy = objective.PolicyLoss(torch.zeros(()), 0.0, 0.0)
         if proposal is not None and reward_AG is not None:
             local_AG = self.model.shards.local(reward_AG)
-            advantage_AG, n_equal = group_advantages(local_AG, proposal.is_empty_AG)
+            advantage_AG, n_equal = objective.group_advantages(local_AG, proposal.is_empty_AG)
             if self.config.grpo.enabled and self.writer is not None:
                 policy_step = PolicyStep(self.writer, proposal, advantage_AG)
-                policy = policy_step.backward(round_number)
+                policy = policy_step.backward()
 
         # Eq. 22 and 23 over all parameters, before clipping. The regularisers do not reach forecast
         # adapters and heads. The gates have a gradient of L_pred too, so the pruning part is
@@ -102,14 +95,14 @@ class JointUpdate:
             regularising[gates_A] = self.config.objective.lambda_prune * sign_A
         parameters = [*forecasting, *policy_parameters, gates_A]
         cosine, margin = self.gradients.conflict(parameters, regularising)
-        grad_norm = self._take_step(round_number)
+        grad_norm = self._take_step()
         last_policy = policy
         if policy_step is not None:
             # On the same samples; only L_pg has a gradient.
             for _ in range(1, self.config.grpo.iterations):
                 self.optimizer.zero_grad(set_to_none=True)
-                last_policy = policy_step.backward(round_number)
-                self._take_step(round_number)
+                last_policy = policy_step.backward()
+                self._take_step()
 
         return {
             "loss_pg": float(policy.loss.detach()),
@@ -123,7 +116,7 @@ class JointUpdate:
             "clip_fraction": last_policy.clip_fraction,
         }
 
-    def _take_step(self, round_number: int) -> float:
+    def _take_step(self) -> float:
         """Clip each group's gradient by its norm and step; return the norm before clipping.
 
         Parameters without a gradient stay as they are, weight decay included.
@@ -131,7 +124,6 @@ class JointUpdate:
         norm = self.gradients.clip(
             [group["params"] for group in self.optimizer.param_groups],
             self.config.optim.max_grad_norm,
-            round_number,
             by_agent=not self.model.competes,
         )
         self.optimizer.step()
@@ -175,7 +167,7 @@ class PolicyStep:
         self.old_AGT = torch.zeros_like(self.reference_AGT)
         self._updates = 0
 
-    def backward(self, round_number: int) -> PolicyLoss:
+    def backward(self) -> objective.PolicyLoss:
         """Add the gradient of lambda_PG L_pg; return loss and statistics, means over all agents.
 
         The first call fixes the old policy: it precedes any update, so that all ratios are 1.
@@ -195,7 +187,7 @@ class PolicyStep:
         ]
         terms_AK = self.shards.all_gather(torch.tensor(terms, dtype=torch.float64), "policy terms")
         # Checked instead of the loss, as clipping can hide an infinite ratio.
-        require_finite("L_pg", terms_AK[:, 0], round_number)
+        objective.require_finite("L_pg", terms_AK[:, 0])
 
         # Gathered first, so that the shared fusion gets the same gradient on every process; only
         # local rows reach adapters.
@@ -205,7 +197,7 @@ class PolicyStep:
 
         self._updates += 1
         loss, kl, clip_fraction = terms_AK[:, 1:].mean(0)
-        return PolicyLoss(loss, float(kl), float(clip_fraction))
+        return objective.PolicyLoss(loss, float(kl), float(clip_fraction))
 
     def _backward_agent(self, row: int, soft_prompt_AD: Tensor | None) -> list[float]:
         """Add a local agent's gradient; return its summed log-probability, loss, KL, clip share."""
@@ -215,7 +207,7 @@ class PolicyStep:
         if self._updates == 0:
             self.old_AGT[agent] = logp_AGT.detach()
 
-        term = policy_loss(
+        term = objective.policy_loss(
             logp_AGT,
             self.old_AGT[agent],
             self.reference_AGT[agent],
@@ -244,12 +236,7 @@ class Gradients:
         self._shared = {id(parameter) for parameter in model.shared_parameters()}
 
     def clip(
-        self,
-        groups: Sequence[Sequence[nn.Parameter]],
-        max_norm: float,
-        round_number: int,
-        *,
-        by_agent: bool = False,
+        self, groups: Sequence[Sequence[nn.Parameter]], max_norm: float, *, by_agent: bool = False
     ) -> float:
         """Scale the gradient of each group down to a norm of at most ``max_norm``; 0 = no limit.
 
@@ -264,8 +251,8 @@ class Gradients:
             self.shards.unify_gradients(gradient for _, gradient in gradients)
             squares = ((parameter, [gradient.square()]) for parameter, gradient in gradients)
             square_A, shared_square = self._sum_by_agent(squares, 1)
-            require_finite("the gradient", square_A[:, 0], round_number)
-            require_finite("the gradient of gates and fusion", shared_square[0], round_number)
+            objective.require_finite("the gradient", square_A[:, 0])
+            objective.require_finite("the gradient of gates and fusion", shared_square[0])
 
             # Shared parameters count once, as their gradient is the same on every process.
             norm = float(square_A.sum() + shared_square[0]) ** 0.5

@@ -134,7 +134,7 @@ def evaluate(
     Writes result rows and paired tests; forecasts and panels are written into the run folder.
     """
     from compevo_core.evaluation.scoring import COMPEVO
-    from compevo_core.training.artifact import read_model_manifest
+    from compevo_core.training.ensemble import read_model_manifest
 
     arguments.log_progress(log)
     chosen = find_evaluated_run(dataset, results, experiment)

@@ -125,7 +125,7 @@ def _make_current(
     """
     from compevo_core.runtime.files import write_atomically
     from compevo_core.table.fitted import read_held_out
-    from compevo_core.training.artifact import read_experience, read_scaler
+    from compevo_core.training.ensemble import read_experience, read_scaler
     from compevo_pipeline.config.settings import has_dagster_home
     from compevo_pipeline.storage.runs import set_current_run
 

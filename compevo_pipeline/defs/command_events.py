@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import CompEvoError
-from compevo_core.training.artifact import read_config
+from compevo_core.training.ensemble import read_config
 from compevo_pipeline.config.settings import ensure_dagster_home
 from compevo_pipeline.defs import asset_keys as keys
 from compevo_pipeline.defs.assets.forecast import describe_forecast

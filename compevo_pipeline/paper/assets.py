@@ -268,7 +268,7 @@ class LudConfig(definition.LaunchConfig):
 )
 def build_lud_asset(dataset: str, context: Context, workspace: WorkspaceParam) -> Result:
     """Let the judges rate the logic updates of the run in use."""
-    from compevo_core.training.artifact import read_config  # torch, only in the step
+    from compevo_core.training.ensemble import read_config  # torch, only in the step
 
     config = LudConfig.read(context)
     # The endpoint is another party's server: its transient failures are worth another try.

@@ -508,7 +508,7 @@ def predict(
     from compevo_core.lm.backbone import load_backbone
     from compevo_core.runtime.distributed import process_group
     from compevo_core.runtime.files import write_atomically
-    from compevo_core.training.artifact import read_config
+    from compevo_core.training.ensemble import read_config
     from compevo_pipeline.config.settings import process_rank
 
     # Views, not windows: a forecaster is never handed the truth.
@@ -732,7 +732,7 @@ def lud(
     from compevo_core import CompEvoForecaster, NewsPool, WindowSet
     from compevo_core.lm.encoder import load_encoder
     from compevo_core.paper.lud import LocalJudge, SlotJudge, measure_lud, write_lud_rows
-    from compevo_core.training.artifact import read_config
+    from compevo_core.training.ensemble import read_config
     from compevo_pipeline.paper.runs import read_endpoint_judge
 
     if (windows is None) != (news is None):
@@ -862,7 +862,7 @@ def trace(
     Writes into RESULTS/traces-DATASET.csv and logics-DATASET.csv, replacing the rows of the same
     method, budget and seed. `compevo paper benchmark` does this for systems of agents.
     """
-    from compevo_core.training.artifact import read_config
+    from compevo_core.training.ensemble import read_config
     from compevo_pipeline.paper.runs import trace_run
 
     config = read_config(run)

@@ -115,7 +115,7 @@ def plan_method(
     name = choice.method if method == AUTO else MIXTURE
     trained = population if name == POPULATION else None
     if trained is not None:
-        from compevo_core.training.artifact import read_config
+        from compevo_core.training.ensemble import read_config
 
         config = read_config(trained)
     else:

@@ -37,7 +37,7 @@ from compevo_core.forecast.daily_state import Snapshots
 from compevo_core.forecast.explain import BAND_80, describe_outside, select_band
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.usage import OnStep
-from compevo_core.training.artifact import read_scaler
+from compevo_core.training.ensemble import read_scaler
 from compevo_core.training.run_folder import RunFolder
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.registry import Rules, Variable
@@ -207,6 +207,8 @@ class StoredFrames:
             **self._beside_series,
             origin_utc=origin.origin_utc,
             information_until=origin.until,
+            # A publisher's values may still come; what a user's file lacks is lost.
+            repeats=self.spec.name not in DATASETS,
         )
 
     def build_later_windows(self, stored: WindowSet | None = None) -> WindowSet:
@@ -266,7 +268,7 @@ def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) ->
     for entity, why in built.left_out.items():
         by_reason.setdefault(why, []).append(entity)
     missing = [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
-    warnings: list[str] = []
+    warnings = build.describe_repeated(built)
     if not built.views:
         return DayInputs(built=built, newest=None, missing=tuple(missing), warnings=())
 

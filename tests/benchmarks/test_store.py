@@ -20,10 +20,8 @@ def test_made_up_articles_have_ids_of_their_own():
 
 
 def test_the_exponent_compares_processor_seconds_of_neighbouring_sizes():
-    rows = [
-        {"step": "a", "articles": size, "cpu_seconds": seconds}
-        for size, seconds in ((10, 1.0), (100, 10.0), (1000, 1000.0))
-    ]
+    sizes = ((10, 1.0), (100, 10.0), (1000, 1000.0))
+    rows = [{"step": "a", "articles": size, "cpu_seconds": seconds} for size, seconds in sizes]
     exponents = [row["exponent"] for row in add_exponents(rows)]
     assert exponents[0] == "" and exponents[1:] == pytest.approx([1.0, 2.0])
 

@@ -18,9 +18,8 @@ from benchmarks.tables import (
 from benchmarks.tables import ROWS as COMMITTED
 
 TASK = Task("days", "D", 2, (7,), 2, pd.DataFrame)
-ROWS = pd.DataFrame(
-    {"unique_id": "s", "ds": pd.date_range("2024-01-01", periods=20), "y": np.arange(20.0)}
-)
+DAYS = pd.date_range("2024-01-01", periods=20)
+ROWS = pd.DataFrame({"unique_id": "s", "ds": DAYS, "y": np.arange(20.0)})
 
 
 def test_the_last_forecast_ends_with_the_table():

@@ -15,6 +15,7 @@ from compevo_core.errors import SourceError
 from compevo_pipeline.defs.asset_checks import judge_known_values
 from compevo_pipeline.sources.common.ledger import EntryState
 from tests.content_faults import worlds
+from tests.content_faults.worlds import RATES, RUN, rates_file, run_file, station_file, wave
 from tests.support import nemweb
 from tests.support.nemweb import HALF_HOUR, price_file, unzip_all, usual
 
@@ -137,33 +138,21 @@ _TABLE = {
         "a third more": (worlds.histdemand_file(_YESTERDAY, lambda step: 1.3 * usual(step)), WAITS),
     },
     (worlds.TRAFFIC, "new"): {
-        "last month": (worlds.station_file(9), BEYOND),
-        "another district": (worlds.station_file(10, district=7), "district 7, not 4"),
-        "a day of the month before": (worlds.station_file(10, shift=-24), BEYOND),
+        "last month": (station_file(9), BEYOND),
+        "another district": (station_file(10, district=7), "district 7, not 4"),
+        "a day of the month before": (station_file(10, shift=-24), BEYOND),
     },
     (worlds.TRAFFIC, "again"): {
-        "percent": (worlds.station_file(9, occupancy=lambda hour: 100 * worlds.wave(hour)), WAITS),
-        "an hour late": (
-            worlds.station_file(9, occupancy=lambda hour: worlds.wave(hour - 1)),
-            WAITS,
-        ),
+        "percent": (station_file(9, occupancy=lambda hour: 100 * wave(hour)), WAITS),
+        "an hour late": (station_file(9, occupancy=lambda hour: wave(hour - 1)), WAITS),
     },
     (worlds.EXCHANGE, "new"): {
-        "other days": (worlds.rates_file(shift=-timedelta(weeks=52)), WAITS),
-        "upside down": (
-            worlds.rates_file(rates={k: 1 / v for k, v in worlds.RATES.items()}),
-            BOUNDS,
-        ),
-        "pounds for Australian dollars": (
-            worlds.rates_file(rates=worlds.RATES | {"AUD": 0.8}),
-            BOUNDS,
-        ),
+        "other days": (rates_file(shift=-timedelta(weeks=52)), WAITS),
+        "upside down": (rates_file(rates={k: 1 / v for k, v in RATES.items()}), BOUNDS),
+        "pounds for Australian dollars": (rates_file(rates=RATES | {"AUD": 0.8}), BOUNDS),
     },
     (worlds.EXCHANGE, "again"): {
-        "another currency, as near": (
-            worlds.rates_file(rates=worlds.RATES | {"AUD": 1.5, "CAD": 1.6}),
-            WAITS,
-        ),
+        "another currency, as near": (rates_file(rates=RATES | {"AUD": 1.5, "CAD": 1.6}), WAITS),
     },
     (worlds.BITCOIN, "price"): {
         "zeros": (worlds.page_file("price", lambda _: 0), BOUNDS),
@@ -175,15 +164,12 @@ _TABLE = {
         "zeros": (worlds.page_file("transactions", lambda _: 0), BOUNDS),
     },
     (worlds.WEATHER, "run"): {
-        "yesterday's run": (worlds.run_file(worlds.RUN, first=worlds.RUN - A_DAY), BEYOND),
-        "tomorrow's run": (worlds.run_file(worlds.RUN, first=worlds.RUN + A_DAY), BEYOND),
-        "kelvin": (worlds.run_file(worlds.RUN, temperature_2m=(1.0, 273.15)), BOUNDS),
-        "wind of another sign": (worlds.run_file(worlds.RUN, wind_speed_10m=(-1.0, 0.0)), BOUNDS),
-        "no sun": (worlds.run_file(worlds.RUN, shortwave_radiation=(0.0, 0.0)), LEVEL),
-        "radiation in joules": (
-            worlds.run_file(worlds.RUN, shortwave_radiation=(3600.0, 0.0)),
-            BOUNDS,
-        ),
+        "yesterday's run": (run_file(RUN, first=RUN - A_DAY), BEYOND),
+        "tomorrow's run": (run_file(RUN, first=RUN + A_DAY), BEYOND),
+        "kelvin": (run_file(RUN, temperature_2m=(1.0, 273.15)), BOUNDS),
+        "wind of another sign": (run_file(RUN, wind_speed_10m=(-1.0, 0.0)), BOUNDS),
+        "no sun": (run_file(RUN, shortwave_radiation=(0.0, 0.0)), LEVEL),
+        "radiation in joules": (run_file(RUN, shortwave_radiation=(3600.0, 0.0)), BOUNDS),
     },
     (worlds.NEWS, "GAL"): {
         "last week's pages": (worlds.gal_file(_STAMP, published=_STAMP - 7 * A_DAY), BEYOND),
@@ -195,19 +181,16 @@ _TABLE = {
     },
 }
 
-FAULTS = [
-    Fault(world, role, name, made if isinstance(made, bytes) else made[1], says, *changed)
-    for (world, role), faults in _TABLE.items()
-    for name, (made, says, *changed) in faults.items()
-]
-
 
 def group_faults():
     """Refused faults of a file follow each other in one home; one that waits has its own."""
     groups = {}
-    for fault in FAULTS:
-        name = f": {fault.name}" if fault.says is WAITS else ""
-        groups.setdefault(f"{fault.world.name} {fault.role}{name}", []).append(fault)
+    for (world, role), faults in _TABLE.items():
+        for name, (made, says, *changed) in faults.items():
+            content = made if isinstance(made, bytes) else made[1]
+            group = f"{world.source} {role}{f': {name}' if says is WAITS else ''}"
+            fault = Fault(world, role, name, content, says, *changed)
+            groups.setdefault(group, []).append(fault)
     return groups
 
 

@@ -17,6 +17,7 @@ from compevo_pipeline.sources.aemo import live as aemo_live
 from compevo_pipeline.sources.aemo.source import OPERATIONAL, PRICE
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.nem import REGIONS
+from compevo_pipeline.sources.feeds import default_feeds
 from compevo_pipeline.sources.gdelt.source import BULK_SOURCE, DOC_SOURCE
 from compevo_pipeline.sources.weather import forecast as weather
 from compevo_pipeline.work.ingest import ingest_feed
@@ -41,13 +42,16 @@ class World:
     The latter are given without a fault: known ones that are fetched again, or new ones.
     """
 
-    name: str
-    dataset: str
     feed: str
     source: str
     known: Sequence[File]
     files: Mapping[str, File]
     now: datetime = NOW
+
+    @property
+    def dataset(self):
+        sets = default_feeds().items()
+        return next(name for name, feeds in sets if self.feed in [feed.name for feed in feeds])
 
     def open(self, home):
         return LiveHome(home, self.now)
@@ -84,8 +88,6 @@ DAY = datetime(2026, 7, 19)  # noqa: DTZ001 - NEM time
 
 
 PRICES = World(
-    name="prices",
-    dataset="electricity",
     feed="aemo",
     source=PRICE,
     known=[
@@ -110,8 +112,6 @@ def histdemand_file(day, level=nemweb.usual):
 
 
 HISTDEMAND = World(
-    name="histdemand",
-    dataset="electricity",
     feed="aemo",
     source="aemo_histdemand",
     known=[histdemand_file(date(2026, 7, day)) for day in (16, 17)],
@@ -119,8 +119,6 @@ HISTDEMAND = World(
 )
 
 REPORTS = World(
-    name="reports",
-    dataset="electricity-operational",
     feed="aemo-operational",
     source=OPERATIONAL,
     known=[
@@ -147,8 +145,6 @@ def gal_file(at=QUARTER, *, published=None):
 
 
 NEWS = World(
-    name="news",
-    dataset="news",
     feed="gdelt",
     source=BULK_SOURCE,
     known=[gal_file(), gal_file(QUARTER + timedelta(minutes=15))],
@@ -178,8 +174,6 @@ def station_file(month, *, district=4, shift=0, occupancy=wave):
 
 
 TRAFFIC = World(
-    name="traffic",
-    dataset="traffic",
     feed="pems",
     source="pems",
     now=datetime(2026, 11, 20, 8, tzinfo=UTC),
@@ -205,8 +199,6 @@ def rates_file(last=date(2026, 7, 15), *, shift=timedelta(0), rates=RATES):
 
 
 EXCHANGE = World(
-    name="exchange",
-    dataset="exchange",
     feed="exchange",
     source="ecb_bulk",
     known=[rates_file()],
@@ -232,8 +224,6 @@ def count_of(number):
 
 
 BITCOIN = World(
-    name="bitcoin",
-    dataset="bitcoin",
     feed="bitinfocharts",
     source="bitinfocharts",
     known=[page_file("price", price_of), page_file("transactions", count_of)],
@@ -262,8 +252,6 @@ def run_file(run, *, first=None, **changes):
 
 RUN = datetime(2026, 7, 18, 18, tzinfo=UTC)
 WEATHER = World(
-    name="weather",
-    dataset="electricity-operational",
     feed="weather-forecast",
     source=weather.SOURCE,
     known=[run_file(RUN - timedelta(days=days)) for days in (3, 2, 1)],
@@ -273,17 +261,13 @@ WEATHER = World(
 
 def answer_file(first=QUARTER - timedelta(days=1), *, seen=None):
     at = seen or first + timedelta(hours=3)
-    articles = [
-        article(at, url=f"https://example.com.au/doc/{n}", title=TITLE.format(f"doc{n}"))
-        for n in range(5)
-    ]
+    doc = "https://example.org/{}"
+    articles = [article(at, url=doc.format(n), title=TITLE.format(f"doc{n}")) for n in range(5)]
     name = f"artlist_0123abcd_{first:%Y%m%d%H%M%S}_{first + timedelta(days=1):%Y%m%d%H%M%S}.json"
     return name, answer(*articles).encode()
 
 
 ANSWERS = World(
-    name="answers",
-    dataset="news",
     feed="gdelt",
     source=DOC_SOURCE,
     known=[answer_file(QUARTER - timedelta(days=3))],

@@ -28,15 +28,13 @@ def sigterm_as_before():
 @pytest.fixture(scope="session", autouse=True)
 def migrations_are_read_once():
     """Every instance of Dagster reads 89 files of its database's history, always the same ones."""
-    read = functools.cache(lambda location: ScriptDirectory(location))
+    read = functools.cache(ScriptDirectory)
+
+    def read_once(config):
+        return read(coerce_resource_to_filename(config.get_main_option("script_location")))
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            ScriptDirectory,
-            "from_config",
-            lambda config: read(
-                coerce_resource_to_filename(config.get_main_option("script_location"))
-            ),
-        )
+        patch.setattr(ScriptDirectory, "from_config", read_once)
         yield
 
 

@@ -84,7 +84,6 @@ class DagsterHome:
 
 
 def deploy(home, *, settings=(), **overrides):
-    """Wires a deployment in sample mode."""
     settings = Settings(home=home, mode=Mode.SAMPLE, preset="tiny", **dict(settings))
     wired = {"feeds": few_feeds(), "launchers": InlineLauncher(), "clock": SetClock()} | overrides
     return DagsterHome(

@@ -9,6 +9,7 @@ import polars as pl
 from compevo_core.config.run import RunConfig
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.lm.encoder import HashingEncoder
+from compevo_core.paper.changes import find_variant
 from tests.support.window_samples import make_articles, make_set, make_window
 
 START = datetime(2019, 1, 1, 14, tzinfo=UTC)
@@ -63,6 +64,11 @@ def join_windows(*spans, **options):
     """Return the windows of spans: split, days and first day."""
     parts = (windows(split, days, first_day=day, **options) for split, days, day in spans)
     return make_set([window for part in parts for window in part])
+
+
+def tiny_variant(name, **overrides):
+    """Return what a named variant makes of the preset with changes."""
+    return find_variant(name).configure(tiny(**overrides))
 
 
 def tiny(**overrides):

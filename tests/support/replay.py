@@ -115,9 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.host = self.path.partition(":")[0]
         self.wfile.write(b"HTTP/1.1 200 connected\r\n\r\n")
         try:
-            self.connection = self.server.replay.context(self.host).wrap_socket(
-                self.connection, server_side=True
-            )
+            context = self.server.replay.context(self.host)
+            self.connection = context.wrap_socket(self.connection, server_side=True)
         except (ssl.SSLError, OSError):  # the client refused the certificate
             self.close_connection = True
             return

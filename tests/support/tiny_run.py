@@ -7,6 +7,8 @@ the windows. So every generator is used.
 
 import json
 
+from safetensors.torch import load_file
+
 from compevo_core.training.trainer import train
 from tests.support.population import news_pool, tiny, windows
 
@@ -38,6 +40,12 @@ def read_records(run):
     """Return the rounds of a run without what time measured."""
     lines = (run / "rounds.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(line).items() if k not in MEASURED} for line in lines]
+
+
+def read_tensors(folder):
+    """Return all tensors below a folder, by the file they are in and their name."""
+    files = {path.relative_to(folder): path for path in folder.rglob("*.safetensors")}
+    return {f"{at}/{k}": v for at, path in files.items() for k, v in load_file(path).items()}
 
 
 def read_hash(run):

@@ -56,7 +56,10 @@ HALF_HOUR = timedelta(minutes=30)
 _FINEST = timedelta(minutes=5)  # finer rows are averaged: a day of them is too many steps
 _TITLES = "series", "grid", "splits", "place", "covariates", "ahead", "news", "evaluation", "prompt"
 _OPTIONAL = {"covariates": "daily values", "ahead": "values known ahead, by step,"}
-_IS_END = re.compile(r"(?i)(?<![a-z])(end|ends|ending|ende|bis|until|fin)(?![a-z])|hourending")
+_IS_END = re.compile(
+    r"(?<![A-Za-z])(?i:end|ends|ending|ende|bis|until|fin|hasta|tot)(?![a-z])|"
+    r"[a-z]End(ing|s)?(?![a-z])|(?i:hour|interval|period)_?(?i:end)"
+)
 _KNOWN_AT = ("known_at", "available_at", "issued_at")
 _LISTED_SERIES = 3
 _ANY_SPLITS = {"fractions": [0.7, 0.1, 0.2]}  # of a declaration that only reads its file
@@ -64,14 +67,18 @@ _ANY_SPLITS = {"fractions": [0.7, 0.1, 0.2]}  # of a declaration that only reads
 ALL = "all"  # what `--value` says for every column of numbers
 _CLOCKS = ("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", "day", "start")
 _TIMES = (*_CLOCKS, "year", "month", "quarter", "week", "period", "ts", "epoch", "unix")
-_VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power")
+_AMOUNTS = ("usage", "count", "cnt", "quantity", "mw", "mwh", "kw", "kwh")
+_VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power", *_AMOUNTS)
 _LOOKED_AT = 500  # rows, from the top
 _FEWEST_NUMBERED = 20  # columns of one name and a number
 _LEAST_SERIES = 1.5  # rows a stamp, in the mean, of a table of several series
 _LEAST_ROWS = 10  # of a series
+_FEW_TWICE = 0.02  # share of rows whose stamp and series come again
 _PARTS_OF_DAY = (23, 24, 25, 26, 46, 48, 50, 92, 96, 100, 276, 288, 300)
 _MOST_PARTS = 0.95  # share of cells that number parts of a day, where others do not: 2A, 2B
-_NAMES_PART = re.compile(r"(?i)hour|period|interval|block|slot|time|\bh[er]\b")
+_NAMES_PART = re.compile(
+    r"(?i)hour|period|interval|block|slot|tim[em]|stunde|heure|hora|(?<![a-z])(h[er]|ora|uur)(?![a-z])"
+)
 _HOUR = timedelta(hours=1)
 _CHANGES = (3, 4, 9, 10, 11)  # months in which clocks change somewhere
 
@@ -136,8 +143,7 @@ def draft_declaration(
     sections |= _draft_others(request, others, str(sections["series"]["decimal"]), draft)
 
     # What the values show, beyond what the columns do; the plan of windows follows from them.
-    declared = {"name": request.name, **_drop_unset(sections)}
-    declaration = check_declaration(declared | {"splits": _ANY_SPLITS}, "the declaration")
+    declaration = _check(request, sections | {"splits": _ANY_SPLITS})
     frame, repairs = frames.parse_series(raw, declaration, text)
     del text  # as large as what is read next
     draft.findings.append(
@@ -183,7 +189,7 @@ def draft_declaration(
         "max_gap_share": max(gaps) if _bridges(plan) else None,
     }
     # The checks of a declaration hold for the draft as well, before it is written.
-    check_declaration({"name": request.name, **_drop_unset(sections)}, "the declaration")
+    _check(request, sections)
     draft.text = write_declaration(request.name, sections, draft)
     return draft
 
@@ -328,13 +334,14 @@ def _describe_series(
     return gaps
 
 
-def _drop_unset(sections: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
-    """Return the keys that are set, of the sections that have some."""
-    return {
+def _check(request: Request, sections: Mapping[str, Mapping[str, object]]) -> Declaration:
+    """Return the declaration that the keys which are set make, of the sections that have some."""
+    declared = {
         title: {key: value for key, value in keys.items() if value is not None}
         for title, keys in sections.items()
         if keys
     }
+    return check_declaration({"name": request.name, **declared}, "the declaration")
 
 
 def _find_columns(
@@ -350,10 +357,8 @@ def _find_columns(
     if time not in table.columns:
         return request  # reading it lists the columns that there are
     series, period = request.id, request.period
-    if not (series or period):
-        period = guess_period(table, name, time)
-        if period:
-            draft.guesses.append(f"{period!r} is the part of the day; if not, give --id")
+    if not (series or period) and (period := guess_period(table, name, time)):
+        draft.guesses.append(f"{period!r} is the part of the day; if not, give --id")
     values = request.values
     if not series and not (len(values) > 1 or ALL in values):
         # The only numbers are the values, few as they may be.
@@ -366,7 +371,11 @@ def _find_columns(
 
     if not values or ALL in values:
         numbers = list_numbers(table, name, [time, period, *series.split(JOINED)])
-        likeliest = min(numbers, key=lambda column: _rank(column, _VALUES))
+        # A code of a place or a number of a row is as far from that of the next row everywhere.
+        number = pl.col(numbers).str.replace(",", ".").cast(pl.Float64, strict=False)
+        distances = table.select(number.diff().drop_nulls().n_unique()).row(0, named=True)
+        measured = [column for column in numbers if distances[column] != 1] or numbers
+        likeliest = min(measured, key=lambda column: _rank(column, _VALUES))
         values = tuple(numbers) if values else (likeliest,)
         others = [name for name in numbers if name not in values]
         draft.guesses.append(
@@ -402,7 +411,7 @@ def _find_unit(
         return request.unit or units[0]
 
     # load_mw is in MW: the last word of a name is most often the unit, and it is said.
-    words = request.values[0].replace("(", "_").replace(")", "").split("_")
+    words = re.split(r"[_(\[]", re.sub(r"[)\]].*", "", request.values[0]))
     unit = words[-1].strip() if len(words) > 1 else "units"
     unit = next((power for power in POWERS if power.lower() == unit.lower()), unit)
     why = "from the column's name" if len(words) > 1 else "as nothing names one"
@@ -590,12 +599,10 @@ def guess_time(table: pl.DataFrame, name: str, time_format: str = "") -> str:
             # Most often units, or another format: name the row.
             text_stamps.guess_format(TextColumn(table, name, column))
         # Many columns number the steps of a series, as d_1 and so on do.
-        parts = [re.fullmatch(r"(.*?)(\d+)", column) for column in columns]
-        numbered = Counter(match[1] for match in parts if match)
-        for prefix, count in numbered.items():
-            if count < _FEWEST_NUMBERED:
-                continue
-            steps = [m[0] for m in parts if m and m[1] == prefix]
+        stems = {column: re.sub(r"\d+$", "", column) for column in columns}
+        stem, count = Counter(stems.values()).most_common(1)[0]
+        if count >= _FEWEST_NUMBERED:
+            steps = [column for column in columns if stems[column] == stem]
             others = [column for column in columns if column not in steps]
             raise DataError(
                 f"{name}: the columns {steps[0]!r} to {steps[-1]!r} seem to be steps of one "
@@ -656,7 +663,8 @@ def guess_series(table: pl.DataFrame, time: Sequence[str], values: Sequence[str]
             names.append(column)
     # One column, or two that name a series together, as a store and an item do.
     for columns in (*((name,) for name in names), *itertools.combinations(names, 2)):
-        if not table.select(pl.struct(*time, *columns).is_duplicated().any()).item():
+        # Of a change of clocks, an hour comes twice.
+        if table.select(pl.struct(*time, *columns).is_duplicated().mean()).item() < _FEW_TWICE:
             return JOINED.join(columns)
     return ""
 
@@ -722,19 +730,19 @@ def _holds_stamps(column: TextColumn, time_format: str = "") -> bool:
     column = replace(column, table=column.table.filter(~column.is_blank))
     # A number is a stamp as the month 202401 or the day 20240101, or in a column named like one.
     is_number = column.text.str.contains(r"^\d+(\.\d+)?$")
-    is_number &= ~column.text.str.contains(r"^(19|20)\d\d(0[1-9]|1[0-2])(\d{2}(\d{4}(\d{2})?)?)?$")
+    is_number &= ~column.text.str.contains(r"^(19|20)\d\d(0[1-9]|1[0-2])(\d\d){0,4}$")
     is_named = _rank(column.name, _TIMES) < 2 * len(_TIMES)
     is_number &= not time_format
     if not column.table.height or (column.table.select(is_number.any()).item() and not is_named):
         return False
-    formats = (time_format,) if time_format else text_stamps.FORMATS
-    read = text_stamps.read_by_each(column, {form: (form,) for form in formats})
+    shapes = {"": (time_format,)} if time_format else text_stamps.SHAPES
+    read = text_stamps.read_by_each(column, shapes)
     return any(not stamps.null_count() for stamps in read.iter_columns())
 
 
 def _rank(column: str, usual: Sequence[str]) -> int:
     """Return the place of a column's name among usual ones, behind them where it is none."""
-    words = column.lower().replace(" ", "_")
+    words = re.sub(r"[ /]", "_", column.lower())
     places = [i for i, word in enumerate(usual) if words == word]
     places += [len(usual) + i for i, word in enumerate(usual) if word in words.split("_")]
     return min(places, default=2 * len(usual))

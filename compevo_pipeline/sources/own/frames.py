@@ -9,7 +9,8 @@ cells. Anything else is an error that names its row. Articles are named by their
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -44,6 +45,7 @@ from compevo_pipeline.sources.own.declaration import (
     AheadKeys,
     CovariateKeys,
     Declaration,
+    SeriesKeys,
     make_label,
     make_spec,
     name_variable,
@@ -362,21 +364,12 @@ def parse_covariates(
     A value of a day is known when the day of the data set is over; plans and forecasts when it
     begins. ``entities`` are the series that a table without a column of series is for.
     """
-    zone = declaration.series.time_zone
-    table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *filter(None, [keys.id])])
-    stamps, report = text_stamps.read_stamps(
-        TextColumn(table, raw.name, keys.time),
-        zone=zone,
-        time_format=keys.time_format,
-        by=keys.id,
-        # Which of two equal hours a value is in makes no other day.
-        repeated_hour="first",
-    )
-    days = text_stamps.to_wall_clock(stamps, zone).dt.date()
-    names = pl.col(keys.id).map_elements(make_label, pl.String) if keys.id else pl.lit("")
-    rows = table.with_columns(days.alias("valid_date"), names.alias("entity"))
+    # Which of two equal hours a value is in makes no other day.
+    times, stamps, report = _read_stamped(raw, declaration, keys, keys.values, keys.id)
+    days = text_stamps.to_wall_clock(stamps, declaration.series.time_zone).dt.date()
+    times = times.add(valid_date=pl.lit(days))
     if report.are_days:
-        TextColumn(rows, raw.name, keys.time).raise_if(
+        times.raise_if(
             ~pl.struct("valid_date", "entity").is_first_distinct(),
             "comes twice",
             "keep one row a day, or name the column of series as covariates.id",
@@ -384,28 +377,34 @@ def parse_covariates(
 
     frames = []
     for column in keys.values:
-        values, _ = read_numbers(TextColumn(table, raw.name, column), keys.decimal)
-        named = rows.with_columns(values.alias("value"), pl.lit(make_label(column)).alias("name"))
+        values, _ = read_numbers(replace(times, name=column), keys.decimal)
+        named = times.table.with_columns(value=values, name=pl.lit(make_label(column)))
         frames.append(named.drop_nulls("value"))
     keys_of_day = ["entity", "valid_date", "name"]
     frame = average_days(pl.concat(frames), keys_of_day, are_days=report.are_days)
-    if not keys.id:
-        frame = _repeat_for_all(frame, entities)
 
     spec, is_over = make_spec(declaration), DAY if keys.known == "after" else DAY * 0
     known = {day: spec.from_market(day + is_over) for day in frame["valid_date"].unique()}
     midnight = pl.col("valid_date").replace_strict(known, return_dtype=UTC_US)
     # Known before the origin: a plan that is out at midnight sharp was out the instant before.
-    moment = midnight - pl.duration(microseconds=1)
-    return frame.with_columns(
-        moment.alias("available_at"), pl.lit(raw.label).alias("source")
-    ).select([pl.col(name).cast(kind) for name, kind in COVARIATE_SCHEMA.items()])
+    frame = frame.with_columns(available_at=midnight - pl.duration(microseconds=1))
+    return _select(frame, raw, COVARIATE_SCHEMA, () if keys.id else entities)
 
 
-def _repeat_for_all(frame: pl.DataFrame, entities: Sequence[str]) -> pl.DataFrame:
-    """Return rows that name no series as rows of each of them."""
-    names = pl.DataFrame({"entity": list(entities)}, schema={"entity": pl.String})
-    return frame.drop("entity").join(names, how="cross")
+def _read_stamped(
+    raw: RawFile,
+    declaration: Declaration,
+    keys: CovariateKeys | AheadKeys | SeriesKeys,
+    columns: Sequence[str],
+    by: str,
+) -> tuple[TextColumn, pl.Series, text_stamps.StampReport]:
+    """Return columns of a table, with ``entity`` and the stamps; ``by`` as of that function."""
+    named = [keys.time, *columns, *filter(None, [keys.id])]
+    names = pl.col(keys.id).map_elements(make_label, pl.String) if keys.id else pl.lit("")
+    times = TextColumn(read_columns(raw.content, raw.name, named), raw.name, keys.time)
+    zone, form = declaration.series.time_zone, keys.time_format
+    read = text_stamps.read_stamps(times, zone=zone, time_format=form, by=by, repeated_hour="first")
+    return times.add(entity=names), *read
 
 
 def parse_ahead(
@@ -415,23 +414,14 @@ def parse_ahead(
 
     Arguments as of :func:`parse_covariates`.
     """
-    zone = declaration.series.time_zone
-    named = filter(None, [keys.id, keys.known_at])
-    table = read_columns(raw.content, raw.name, [keys.time, *keys.values, *named])
-    times = TextColumn(table, raw.name, keys.time)
-    stamps, _ = text_stamps.read_stamps(
-        times,
-        zone=zone,
-        time_format=keys.time_format,
-        by=keys.id or keys.known_at,
-        repeated_hour="first",
-    )
+    columns = [*keys.values, *filter(None, [keys.known_at])]
+    times, stamps, _ = _read_stamped(raw, declaration, keys, columns, keys.id or keys.known_at)
     starts = _find_starts(times, stamps, declaration, is_whole_step=True)
     known = pl.lit(_ALWAYS)
     if keys.known_at:
         moments, about = text_stamps.read_stamps(
-            TextColumn(table, raw.name, keys.known_at),
-            zone=zone,
+            replace(times, name=keys.known_at),
+            zone=declaration.series.time_zone,
             time_format=keys.time_format,
             # The later of two possible hours: a value is never known too early.
             repeated_hour="second",
@@ -439,67 +429,62 @@ def parse_ahead(
         # A date without a time is known when its day is over.
         known = pl.lit(moments + DAY if about.are_days else moments)
 
-    names = pl.col(keys.id).map_elements(make_label, pl.String) if keys.id else pl.lit("")
-    rows = table.with_columns(
-        starts.alias("start_utc"), known.alias("available_at"), names.alias("entity")
-    )
+    times = times.add(start_utc=pl.lit(starts), available_at=known)
     key = ["entity", "start_utc", "available_at"]
-    TextColumn(rows, raw.name, keys.time).raise_if(
+    times.raise_if(
         ~pl.struct(key).is_first_distinct(),
         "comes twice" + (f" with one {keys.known_at}" if keys.known_at else ""),
         "keep one row, name the column of series as ahead.id, or the column with the time at which "
         "each value was known as ahead.known_at",
     )
 
-    frame = _read_values(rows, raw.name, keys.values, keys.decimal, key)
-    if not keys.id:
-        frame = _repeat_for_all(frame, entities)
-    return _select_by_step(frame, raw)
+    frame = _read_values(times, keys.values, keys.decimal, key)
+    return _select(frame, raw, STEP_COVARIATE_SCHEMA, () if keys.id else entities)
 
 
 def parse_static(raw: RawFile, declaration: Declaration) -> pl.DataFrame:
     """Parse what describes each series as values of all its steps, and of those to come."""
     keys, grid = declaration.series, declaration.grid
-    table = read_columns(raw.content, raw.name, [keys.time, keys.id, *keys.static])
-    times = TextColumn(table, raw.name, keys.time)
-    stamps, _ = text_stamps.read_stamps(
-        times, zone=keys.time_zone, time_format=keys.time_format, by=keys.id, repeated_hour="first"
-    )
+    times, stamps, _ = _read_stamped(raw, declaration, keys, keys.static, keys.id)
     starts = _find_starts(times, stamps, declaration)
-    rows = table.with_columns(entity=pl.col(keys.id).map_elements(make_label, pl.String))
-    values = _read_values(rows, raw.name, keys.static, keys.decimal, ["entity"])
+    values = _read_values(times, keys.static, keys.decimal, ["entity"])
     reach = grid.horizon_steps + grid.lookback_steps
     held = repeat_static(values, "entity", starts, read_step(grid.step), reach)
-    return _select_by_step(held.with_columns(available_at=pl.lit(_ALWAYS)), raw)
+    held = held.with_columns(available_at=pl.lit(_ALWAYS))
+    return _select(held, raw, STEP_COVARIATE_SCHEMA, ())
 
 
 def _read_values(
-    rows: pl.DataFrame, name: str, columns: Sequence[str], decimal: DecimalMark, key: Sequence[str]
+    rows: TextColumn, columns: Sequence[str], decimal: DecimalMark, key: Sequence[str]
 ) -> pl.DataFrame:
     """Return a row for each known value of some columns, words as categories."""
     frames = []
     for column in columns:
-        cells = TextColumn(rows, name, column)
+        cells = replace(rows, name=column)
         label = pl.lit(OWN + make_label(column)).alias("name")
         if is_numeric(cells):
             values, _ = read_numbers(cells, decimal)
-            part = rows.select(*key, label, values.alias("value")).drop_nulls("value")
+            part = rows.table.select(*key, label, values.alias("value")).drop_nulls("value")
         else:
             words = pl.when(~cells.is_blank).then(
                 pl.col(column).map_elements(make_label, pl.String)
             )
             part = encode_categories(
-                rows.select(*key, label, words.alias("value")).drop_nulls("value")
+                rows.table.select(*key, label, words.alias("value")).drop_nulls("value")
             )
         frames.append(part)
     return pl.concat(frames)
 
 
-def _select_by_step(frame: pl.DataFrame, raw: RawFile) -> pl.DataFrame:
-    labelled = frame.with_columns(pl.lit(raw.label).alias("source"))
-    return labelled.select(
-        [pl.col(name).cast(kind) for name, kind in STEP_COVARIATE_SCHEMA.items()]
-    )
+def _select(
+    frame: pl.DataFrame, raw: RawFile, schema: Mapping[str, pl.DataType], entities: Sequence[str]
+) -> pl.DataFrame:
+    """Return values in the columns of a schema; those that name no series, for each of some."""
+    if entities:
+        names = pl.DataFrame({"entity": list(entities)}, schema={"entity": pl.String})
+        frame = frame.drop("entity").join(names, how="cross")
+    labelled = frame.with_columns(source=pl.lit(raw.label))
+    return labelled.select(pl.col(name).cast(kind) for name, kind in schema.items())
 
 
 def parse_articles(raw: RawFile, declaration: Declaration) -> tuple[pl.DataFrame, dict[str, int]]:

@@ -10,6 +10,7 @@ Row numbers count lines of the file: line 1 is the header of a CSV, row 1 the fi
 import io
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import time
 from pathlib import PurePath
@@ -29,7 +30,8 @@ SEPARATORS = (",", ";", "\t", "|")
 FIRST_ROW = 2  # line of the first row of a CSV without notes above its column names
 JOINED = " + "  # between the names of columns whose cells are read as one
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_PARQUET, _ARROW, _ZIPPED = b"PAR1", b"ARROW1", b"PK\x03\x04"
+_PARQUET, _ARROW = b"PAR1", b"ARROW1"
+_EXCEL = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # of files that hold tables, not of their names
 _PACKED = (b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")  # in other ways
 _JSON, _JSON_LINES = ".json", (".jsonl", ".ndjson")
 # Letters of another script look like this in Windows-1252, and so do stray bytes.
@@ -59,7 +61,6 @@ _TOTAL = (
 )
 _TWO_WORDS = r"[^\W\d]{2,}\W+[^\W\d]{2,}"
 _EXCEL_BEGINS = 1899
-_EXCEL = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 _SHOWN_COLUMNS = 20
 
 
@@ -137,7 +138,7 @@ def _find_stamps(texts: Sequence[str]) -> list[str]:
     """Return the texts that one format reads as stamps, the one that reads most."""
     cells = TextColumn(pl.DataFrame({LINE: 0, "text": texts}), "", "text")
     read = read_by_each(cells, {form: (form,) for form in FORMATS})
-    best = max(read.iter_columns(), key=lambda stamps: stamps.count())
+    best = max(read.iter_columns(), key=lambda stamps: stamps.count(), default=[None] * len(texts))
     return [text for text, stamp in zip(texts, best, strict=True) if stamp is not None]
 
 
@@ -197,7 +198,7 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
         return _read_parquet(content, name)
     if content.startswith(_ARROW):
         return _convert_to_text(pl.read_ipc(io.BytesIO(content)), name)
-    if PurePath(name).suffix.lower() in _EXCEL or content.startswith(_ZIPPED):
+    if content.startswith(_EXCEL):
         return _read_excel(content, name)
     suffix = PurePath(name).suffix
     if suffix in _JSON_LINES or (suffix == _JSON and re.match(rb"\s*\{.*\}\s*\n\s*\{", content)):
@@ -306,27 +307,33 @@ def _split_header(line: str) -> tuple[str, list[str]]:
 
 
 def _are_names(cells: Sequence[str]) -> bool:
-    """Whether cells name several columns: none begins like a number, the first may be empty."""
-    is_name = [cell[:1].strip("0123456789") and not cell.startswith(_UNNAMED) for cell in cells]
-    return len(cells) > 1 and all(is_name[not cells[0] :])
+    """Whether cells name several columns: none is a number but many stamps; the ends may lack."""
+    if len(cells) > 2 and not cells[-1]:
+        cells = cells[:-1]
+    numbers = [cell for cell in cells if cell[:1].isdigit()]
+    are_stamps = len(numbers) >= _FEWEST_STAMPED and len(_find_stamps(numbers)) == len(numbers)
+    is_name = [cell and not cell.startswith(_UNNAMED) for cell in cells]
+    return len(cells) > 1 and all(is_name[not cells[0] :]) and (are_stamps or not numbers)
 
 
 def _count_notes(lines: Sequence[str]) -> int:
     """Return the number of lines above the column names: titles, remarks, empty lines.
 
-    Column names fill all cells of a line, none is a number, and the next line has as many cells. No
-    line above has more, but in a column of its own, as a title with empty cells.
+    Column names fill a line, none is a number but many may be stamps, and most lines below, with
+    the next, have as many cells; no line above does, but a title in a column of its own.
     """
     has_title = not all(_split_header(lines[0])[1])
-    for number, (line, below) in enumerate(itertools.pairwise(lines[:_MOST_NOTES])):
+    n_rows: Counter[int] = Counter()
+    filled: set[int] = set()
+    for number, line in enumerate(lines):
+        if line.startswith(("#", "; ")):
+            continue
         separator, names = _split_header(line)
-        is_header = not line.startswith(("#", "; ")) and _are_names(names)
-        if is_header and len(split_cells(below, separator)) == len(names):
-            notes = [above for above in lines[:number] if not above.startswith(("#", "; "))]
-            filled = [sum(map(bool, _split_header(note)[1])) for note in notes]
-            most = max(filled, default=0) - has_title
-            return number if most < len(names) else 0
-    return 0
+        counts = [len(split_cells(below, separator)) for below in lines[number + 1 :]]
+        if _are_names(names) and len(names) not in filled and counts[:1] == [len(names)]:
+            n_rows[number] = counts.count(len(names))
+        filled.add(sum(map(bool, names)) - has_title)
+    return max(n_rows, key=n_rows.__getitem__, default=0)
 
 
 def _read_parquet(content: bytes, name: str) -> pl.DataFrame:

@@ -227,10 +227,8 @@ BLENDED = tiny(forecast__prior="blend")
 
 
 def test_context_columns_are_standardised_on_train():
-    temperatures = itertools.count(285.0)
-    train = change_views(
-        windows("train", 20), lambda _: {"covariates": {"noon_temp_k_lag1": next(temperatures)}}
-    )
+    days, temperatures = windows("train", 20), itertools.count(285.0)
+    train = change_views(days, lambda _: {"covariates": {"noon_temp_k_lag1": next(temperatures)}})
     inputs = models.fit_inputs(BLENDED, train)
     examples = make_examples(train, models.make_priors(train, BLENDED), inputs.scaler)
     context_BC, *_ = inputs.extract(examples)

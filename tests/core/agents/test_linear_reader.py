@@ -40,16 +40,6 @@ def _scale_effects(windows):
     return planted_world().effects_of(windows) / sizes
 
 
-def _make_examples(train):
-    """Examples whose base knows all but the planted effect, and noise of one deviation."""
-    effects = _scale_effects(train)
-    rng = np.random.default_rng(0)
-    return [
-        ForecastExample(window.view, np.zeros((1, 48)), effect + rng.normal(size=48))
-        for window, effect in zip(train, effects, strict=True)
-    ]
-
-
 def _read(examples, members=1, top_k=1, news=None):
     """A reader of agents with one base, members given by their number or one by one."""
     if isinstance(members, int):
@@ -60,7 +50,11 @@ def _read(examples, members=1, top_k=1, news=None):
 
 @pytest.fixture(scope="module")
 def examples():
-    return _make_examples(planted_world().split("train"))
+    """Examples whose base knows all but the planted effect, and noise of one deviation."""
+    train = planted_world().split("train")
+    noise_NH = np.random.default_rng(0).normal(size=(len(train), 48))
+    pairs = zip(train.views(), _scale_effects(train)[:, None] + noise_NH, strict=True)
+    return [ForecastExample(view, np.zeros((1, 48)), truth_H) for view, truth_H in pairs]
 
 
 def _slope(values, effects):
@@ -71,9 +65,8 @@ def test_held_out_readings_need_the_right_logic(examples):
     reader = _read(examples)
     effects = _scale_effects(planted_world().split("train"))
     ids = [e.view.window_id for e in examples]
-    right, wrong = (
-        [reader.find(0, logic).held_out[name] for name in ids] for logic in (LOGIC, NOISE)
-    )
+    fits = [reader.find(0, logic) for logic in (LOGIC, NOISE)]
+    right, wrong = ([fit.held_out[name] for name in ids] for fit in fits)
     assert _slope(right, effects) > 0.4
     assert abs(_slope(wrong, effects)) < 0.2
 
@@ -171,10 +164,8 @@ def test_each_part_of_the_day_has_weights(examples):
     pool = make_pool(rows, HashingEncoder())
     news = NewsPool(pool.articles, np.stack(embeddings), "packaged")
     reader = _read(changed, top_k=8, news=news)
-    articles = [
-        RetrievedArticle("a", "1 Jan", "In the morning", warm),
-        RetrievedArticle("b", "1 Jan", "In the evening", cold),
-    ]
+    told = {"In the morning": warm, "In the evening": cold}
+    articles = [RetrievedArticle(title, "1 Jan", title, read) for title, read in told.items()]
     reading_H = reader.find(0, LOGIC).predict(examples[0].view, articles)
 
     # Their mean is that of every other day, and would be read as nothing.
@@ -235,9 +226,8 @@ def test_articles_that_act_come_first(examples):
 
     # What an agent has read is not unread; where it read all, nothing is left.
     everything = [example.view.candidate_ids for example in batch]
-    assert not list_best_unread(
-        reader, 0, batch, everything, values_BH, np.random.default_rng(0), 4
-    )
+    rng = np.random.default_rng(0)
+    assert not list_best_unread(reader, 0, batch, everything, values_BH, rng, 4)
 
 
 def test_numbers_that_run_with_time_are_not_read(examples):
@@ -248,14 +238,11 @@ def test_numbers_that_run_with_time_are_not_read(examples):
     at = np.arange(len(by_time))
     cases = 100 + 7 * at + rng.integers(0, 20, len(at))
     prices = np.round(40 + 0.1 * at + np.cumsum(rng.normal(size=len(at))), 1)
-    titles = [
-        f"In {2019 + n // 100} cases reach {cases[n]}; story {81_000 + 13 * n}. "
-        f"Coal at {prices[n]} dollars"
-        for n in at
-    ]
+    text = "In {} cases reach {}; story {}. Coal at {} dollars"
+    titles = [text.format(2019 + n // 100, cases[n], 81_000 + 13 * n, prices[n]) for n in at]
     level = np.minimum(at, 0.75 * len(at)) / 40
     noisy = (level - level.mean())[:, None] + rng.normal(size=(len(at), 48))
-    later = "In 2022 cases reach 9000; story 99000. Coal at 400.0 dollars"
+    later = text.format(2022, 9000, 99000, 400.0)
     reader, changed, (article,) = _read_titles(by_time, titles, noisy, later)
 
     fit = reader.find(0, LOGIC)
@@ -317,10 +304,9 @@ def test_two_agents_read_what_neither_reads_alone(examples):
     together = fit_jointly(reader, [OUTAGES, SOLAR], _equal(examples, 2))
     alone = [reader.find(0, OUTAGES), reader.find(1, SOLAR)]
     truth_NH = np.stack([e.truth_H for e in examples])
-    joint, mean, first = (
-        float(((truth_NH - _sum(examples, fits, weights)) ** 2).mean())
-        for fits, weights in ((together, [0.5, 0.5]), (alone, [0.5, 0.5]), (alone, [1.0, 0.0]))
-    )
+    ways = (together, [0.5, 0.5]), (alone, [0.5, 0.5]), (alone, [1.0, 0.0])
+    left = (truth_NH - _sum(examples, fits, weights) for fits, weights in ways)
+    joint, mean, first = (float((left_NH**2).mean()) for left_NH in left)
 
     assert joint < first - 0.5
     assert joint < mean - 0.5  # the mean of both halves what one of them reads
@@ -352,10 +338,8 @@ def test_a_shared_niche_is_paid_less_than_once(examples):
 
 def test_readings_of_one_niche_add_little_where_each_fits_alone(examples):
     config = CONFIG.with_overrides({"news.fit": "own"})
-    alone, shared = (
-        _score(examples, played, OUTAGES, config=config).mean()
-        for played in ([OUTAGES, NOISE], [OUTAGES, OUTAGES])
-    )
+    both = [OUTAGES, NOISE], [OUTAGES, OUTAGES]
+    alone, shared = (_score(examples, played, OUTAGES, config=config).mean() for played in both)
     assert alone > 0.1
     assert shared < 0.7 * alone  # the mean of two readings is one of them
 
@@ -426,14 +410,11 @@ def test_a_reader_is_fitted_on_its_own_windows(examples):
     is_own_AN = np.ones((2, len(examples)), dtype=bool)
     is_own_AN[1, ::2] = False
     others = [replace(e, truth_H=-e.truth_H) if i % 2 == 0 else e for i, e in enumerate(examples)]
-    readers = [
-        FittedReader(of, retriever, members, np.ones((2, 1)), is_own_AN)
-        for of in (examples, others)
-    ]
+    shared = retriever, members, np.ones((2, 1)), is_own_AN
+    readers = [FittedReader(known, *shared) for known in (examples, others)]
 
-    of_all, of_own = (
-        [reader.find(agent, OUTAGES).weights_ZH for reader in readers] for agent in (0, 1)
-    )
+    fits = ([reader.find(agent, OUTAGES) for reader in readers] for agent in (0, 1))
+    of_all, of_own = ([fit.weights_ZH for fit in of_agent] for of_agent in fits)
 
     assert not np.array_equal(*of_all)
     np.testing.assert_array_equal(*of_own)

@@ -90,9 +90,8 @@ def test_a_logic_names_only_regions_of_the_data():
     assert len(logics.build_slots(sorted(NEM_PLACES))[2]) == 6
 
     # Home news needs a region of its own.
-    placed, nowhere = (
-        logics.build_slots([name], selects=True, top_k=12) for name in ("SA1", "JENA")
-    )
+    homes = ["SA1"], ["JENA"]
+    placed, nowhere = (logics.build_slots(names, selects=True, top_k=12) for names in homes)
     assert placed[2] == [" in any region,", " in the home region,", " in South Australia,"]
     assert nowhere[2] == [" in any region,"]
     assert [len(slot) for slot in placed[3:6]] == [4, 2, 3]
@@ -120,10 +119,8 @@ def test_a_crossed_logic_has_its_parents_slots():
         "any time of day, as a sign of higher values.",
     ]
     known = [slots for slots in map(logics.read_slots, parents) if slots is not None]
-    rng = np.random.default_rng(0)
-    crossed = [
-        logics.cross_logics(parents, lambda below: int(rng.integers(below))) for _ in range(200)
-    ]
+    draw = np.random.default_rng(0).integers
+    crossed = [logics.cross_logics(parents, lambda below: int(draw(below))) for _ in range(200)]
     children = list(map(logics.read_slots, crossed))
     for slot in ("verb", "region", "time", "sign", "selectors"):
         ours, theirs = ({getattr(one, slot) for one in some} for some in (children, known))

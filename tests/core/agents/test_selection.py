@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from compevo_core.agents import selection as rules
 from compevo_core.agents.decoders import EqualFitness
-from compevo_core.agents.experience import Experience
 from compevo_core.agents.online_selection import (
     BoaState,
     EqualState,
     ErrorCalibration,
+    Experience,
     PaperState,
     PopulationWeights,
     find_excess,

@@ -59,9 +59,8 @@ def _ask(decoder, agent, one):
 
 def _encode_answers(decoder, examples):
     """What each agent is taught to answer, by agent, then by window."""
-    return [
-        decoder._encode_answer(_ask(decoder, agent, one)) for agent in range(3) for one in examples
-    ]
+    asked = [_ask(decoder, agent, one) for agent in range(3) for one in examples]
+    return [decoder._encode_answer(question) for question in asked]
 
 
 def _decode_answers(decoder, rows, examples):

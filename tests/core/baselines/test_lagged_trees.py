@@ -68,10 +68,8 @@ def test_what_is_known_ahead_is_used():
     promo = (RNG.random(420) < 0.3).astype(float)
     values = 100 + 20 * promo + RNG.normal(0, 1, 420)
     fitted = fit_baseline("lagged-gbm", cut(values, 0, 380, own=promo))
-    on, off = (
-        fitted.predict(cut(values, 70, 77, "test", own=np.full(420, share)).views()).mean()
-        for share in (1.0, 0.0)
-    )
+    planned = [cut(values, 70, 77, "test", own=np.full(420, share)) for share in (1.0, 0.0)]
+    on, off = (fitted.predict(windows.views()).mean() for windows in planned)
     assert on - off > 15
 
 

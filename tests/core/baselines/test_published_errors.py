@@ -31,12 +31,14 @@ def use_small_leaves_and_few_trees(monkeypatch):
     monkeypatch.setitem(gbm.SETTINGS, "min_data_in_leaf", 10)
 
 
-def make_publications(truth_DH):
+@pytest.fixture(scope="module")
+def windows():
     """A forecast whose error of yesterday comes back, and solar power that says nothing."""
+    values = samples.make_daily_values(N_DAYS, seed=4)
     rng = np.random.default_rng(1)
     bias = np.zeros(48)
     published, solar = [], []
-    for day, truth_H in enumerate(truth_DH):
+    for day, truth_H in enumerate(np.array(values).reshape(N_DAYS, 48)):
         # The error by half-hour is a slow walk: yesterday's is the best guess of today's.
         bias = 0.9 * bias + rng.normal(0, 20, 48)
         issued = FIRST + day * samples.DAY - timedelta(hours=7)
@@ -48,21 +50,12 @@ def make_publications(truth_DH):
                 for quantile, spread in ((0.1, -30.0), (0.5, 0.0), (0.9, 30.0))
             ]
             solar.append(("NSW1", "solar_mw", start, float(step), issued, "a"))
-    return (
-        pl.DataFrame(published, schema=PUBLISHED_SCHEMA, orient="row"),
-        pl.DataFrame(solar, schema=STEP_COVARIATE_SCHEMA, orient="row"),
-    )
 
-
-@pytest.fixture(scope="module")
-def windows():
-    values = samples.make_daily_values(N_DAYS, seed=4)
-    published, solar = make_publications(np.array(values).reshape(N_DAYS, 48))
     return build_windows(
         samples.make_operational_spec(date(2025, 6, 3), date(2025, 12, 31), past_evidence=False),
         samples.make_series(values, first=FIRST, series_id="AEMO/OPERATIONAL_DEMAND/NSW1"),
-        published=published,
-        step_covariates=solar,
+        published=pl.DataFrame(published, schema=PUBLISHED_SCHEMA, orient="row"),
+        step_covariates=pl.DataFrame(solar, schema=STEP_COVARIATE_SCHEMA, orient="row"),
     )
 
 

@@ -6,7 +6,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from compevo_core.baselines import Baseline, fit_baseline, load_baseline
-from compevo_core.baselines.naive import Persistence
 from compevo_core.baselines.zero_shot import find_at_hand
 from compevo_core.config.run import RunConfig
 from compevo_core.data.scaling import Scaler
@@ -119,7 +118,8 @@ def test_a_complete_cache_makes_a_model_available(tmp_path, monkeypatch):
 
 def test_an_available_model_is_a_candidate_of_auto(timesfm, monkeypatch):
     train, val = windows("train", 8), windows("val", 6, first_day=20)
-    monkeypatch.setattr(method_choice, "PRIORS", {"persistence": Persistence})
+    for name, method in method_choice.baselines.PRIORS.items():
+        monkeypatch.setattr(method, "is_candidate", name == "persistence")
     monkeypatch.setattr(method_choice, "find_at_hand", lambda: str(timesfm))
     said = []
 

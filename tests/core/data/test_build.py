@@ -75,21 +75,17 @@ def test_an_electricity_window_is_two_market_days():
 
 def test_windows_do_not_depend_on_row_order():
     days = [date(2019, 11, 1) + i * DAY for i in range(60)]
-    frames = (
-        make_electricity_series(),
-        make_covariates(days),
-        make_articles([from_nem(2019, 11, d) for d in range(1, 20)]),
-    )
+    articles = make_articles([from_nem(2019, 11, d) for d in range(1, 20)])
+    frames = make_electricity_series(), make_covariates(days), articles
     shuffled = [frame.sample(fraction=1.0, shuffle=True, seed=3) for frame in frames]
     hashes = {build_windows(ELECTRICITY, *given).hash for given in (frames, shuffled)}
     assert len(hashes) == 1
 
 
 def test_dropped_origins_are_counted_by_reason():
-    is_kept = (pl.col("start_utc") - from_nem(2019, 1, 2)).is_between(
-        timedelta(0), 2 * DAY, closed="left"
-    )
-    windows = build_windows(ELECTRICITY, make_train_series(5).filter(~is_kept))
+    since = pl.col("start_utc") - from_nem(2019, 1, 2)
+    is_lost = since.is_between(timedelta(0), 2 * DAY, closed="left")
+    windows = build_windows(ELECTRICITY, make_train_series(5).filter(~is_lost))
 
     assert [w.view.origin_utc for w in windows] == [from_nem(2019, 1, 5)]
     reasons = {"input gap longer than the fill limit": 2, "no observed target": 1}
@@ -213,9 +209,8 @@ def test_interpolated_rates_are_masked_in_targets():
     frame = make_rates().with_columns(value=pl.col("value") + 1.2345e-6 * is_weekend)
     first = build_windows(DATASETS["exchange"], frame)[0]
 
-    days = [
-        (first.view.origin_utc + i * DAY).weekday() for i in range(-DEFAULT_STEPS, DEFAULT_STEPS)
-    ]
+    steps = range(-DEFAULT_STEPS, DEFAULT_STEPS)
+    days = [(first.view.origin_utc + step * DAY).weekday() for step in steps]
     saturday = days.index(5, 1)
     assert np.isnan(first.y).tolist() == [day >= 5 for day in days[DEFAULT_STEPS:]]
     assert first.view.n_filled == 14

@@ -19,9 +19,13 @@ def make_load(count=24 * 60):
     return 1000 + 200 * np.sin(np.arange(count) / 24 * 2 * np.pi) + noise
 
 
-def describe(values, step=HOUR):
+def make_frame(values, step=HOUR):
     stamps = [FIRST + i * step for i in range(len(values))]
-    return describe_faults("load", pl.DataFrame({"start_utc": stamps, "value": values}), step)
+    return pl.DataFrame({"start_utc": stamps, "value": values})
+
+
+def describe(values, step=HOUR):
+    return describe_faults("load", make_frame(values, step), step)
 
 
 @pytest.mark.parametrize("filler", [-9999.0, -1.0, 0.0, 5000.0])
@@ -97,17 +101,14 @@ def test_fillers_of_counts_and_weeks_are_described(filler, step):
 )
 def test_a_table_that_comes_again_with_other_values_is_described(change, said):
     load = make_load()
-    stamps = [FIRST + i * HOUR for i in range(len(load))]
-    before, after = (pl.DataFrame({"start_utc": stamps, "value": v}) for v in (load, change(load)))
-    described = describe_changes("load", before, after)
+    described = describe_changes("load", make_frame(load), make_frame(change(load)))
     assert len(described) == bool(said) and said in "".join(described)
 
 
 def test_zeros_hide_no_other_unit():
     sun = np.where(np.arange(24 * 60) % 24 < 15, 0.0, make_load())
-    stamps = [FIRST + i * HOUR for i in range(len(sun))]
-    before, after = (pl.DataFrame({"start_utc": stamps, "value": v}) for v in (sun, sun / 1000))
-    assert ", 0.001 times as high" in "".join(describe_changes("sun", before, after))
+    changes = describe_changes("sun", make_frame(sun), make_frame(sun / 1000))
+    assert ", 0.001 times as high" in "".join(changes)
 
 
 def make_rides():
@@ -148,9 +149,8 @@ def test_a_lone_negative_or_record_is_described():
     for at, value in ((350, -2500.0), (350, 60_000.0)):
         faulty = views.copy()
         faulty[at] = value
-        assert (
-            f"1 value(s) are far from the others, first {value:,.10g}" in describe(faulty, DAY)[0]
-        )
+        said = f"1 value(s) are far from the others, first {value:,.10g}"
+        assert said in describe(faulty, DAY)[0]
     sold = np.where(rng.random(700) < 0.5, rng.integers(1, 9, 700), 0).astype(float)
     sold[400] = -7.0
     assert "first -7 at" in describe(sold, DAY)[0]
@@ -190,8 +190,7 @@ def test_usual_series_are_not_described():
 def test_a_stuck_or_collapsed_meter_is_found():
     load = make_load()
     load[300:306], load[500:505], load[700:704], load[900:] = load[300], load[500], 75.0, 75.0
-    stamps = [FIRST + i * HOUR for i in range(len(load))]
-    faults = find_faults(pl.DataFrame({"start_utc": stamps, "value": load}).head(1000), HOUR)
+    faults = find_faults(make_frame(load).head(1000), HOUR)
     # Of a run the first value may be true, five are no run, and nothing came back from the last.
     assert np.flatnonzero(faults["stuck"]).tolist() == [*range(301, 306), *range(901, 1000)]
     assert np.flatnonzero(faults["collapse"]).tolist() == [*range(700, 704)]
@@ -200,3 +199,4 @@ def test_a_stuck_or_collapsed_meter_is_found():
 def test_equal_values_are_nothing_to_forecast():
     (fault,) = describe(np.ones(100))
     assert "load are equal" in fault and "nothing to forecast" in fault
+    assert describe([None] * 100) == ["load has no value"]

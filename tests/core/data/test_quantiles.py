@@ -21,7 +21,7 @@ from compevo_core.errors import DataError
 from tests.support.window_samples import HALF_HOUR, NEW_YEAR, make_window
 
 RNG = np.random.default_rng(0)
-LOW, HIGH = LEVELS.index(0.1), LEVELS.index(0.9)
+LOW, MEDIAN, HIGH = (LEVELS.index(level) for level in (0.1, 0.5, 0.9))
 X = 1000 + np.random.default_rng(9).normal(0, 50, 48)
 
 
@@ -289,10 +289,14 @@ def test_the_day_knows_only_ended_windows():
     assert np.array_equal(estimate_day_quantiles(own, [view], at)["peak"], known["peak"])
 
 
+def add_learnt(past):
+    """Return the errors as they were, and as those that a forecast has learnt from."""
+    return past, replace(past, is_learnt=True)
+
+
 def test_a_corrected_forecast_lies_in_its_band():
     # It was too low on every past day, by 20 to 40, and has learnt from these days since.
-    past = errors_of(days(MEMORY), RNG.uniform(20, 40, (MEMORY, 48)))
-    learnt = replace(past, is_learnt=True)
+    past, learnt = add_learnt(errors_of(days(MEMORY), RNG.uniform(20, 40, (MEMORY, 48))))
     window = make_window(MEMORY, x=X)
 
     assert last_quantiles(past, window)[LOW].min() > 0  # as long as it has not, its errors go on
@@ -309,13 +313,10 @@ def test_learnt_errors_move_no_mean():
     past = errors_of(days(MEMORY), RNG.normal(5, 10, (MEMORY, 1)) + RNG.normal(0, 9, (MEMORY, 48)))
     view, at = [make_window(MEMORY, x=X).view], np.full((1, 48), 70.0)
 
-    plain, learnt = (
-        estimate_day_quantiles(replace(past, is_learnt=learnt), view, at)
-        for learnt in (False, True)
-    )
+    plain, learnt = (estimate_day_quantiles(errors, view, at) for errors in add_learnt(past))
 
-    assert plain["mean"][0, LEVELS.index(0.5)] > 72
-    assert learnt["mean"][0, LEVELS.index(0.5)] == pytest.approx(70.0)
+    assert plain["mean"][0, MEDIAN] > 72
+    assert learnt["mean"][0, MEDIAN] == pytest.approx(70.0)
     np.testing.assert_allclose(np.diff(learnt["mean"]), np.diff(plain["mean"]))
 
 
@@ -323,9 +324,7 @@ def test_learnt_errors_keep_their_skew():
     error_NH = np.exp(RNG.normal(0, 1, (FEWEST, 48))) - 1
     past = errors_of(days(FEWEST), error_NH)
     window = make_window(FEWEST, x=X)
-    plain_QH, wide_QH = (
-        last_quantiles(replace(past, is_learnt=learnt), window) for learnt in (False, True)
-    )
+    plain_QH, wide_QH = (last_quantiles(errors, window) for errors in add_learnt(past))
     assert (wide_QH[-1] > -2 * wide_QH[0]).mean() > 0.9
     assert (np.ptp(wide_QH[[LOW, HIGH]], axis=0) >= np.ptp(plain_QH[[LOW, HIGH]], axis=0)).all()
 
@@ -339,8 +338,5 @@ def test_a_median_that_has_not_helped_moves_nothing(some, each, is_moved):
     error_N = np.resize(np.repeat(some, each), MEMORY)
     past = errors_of(days(MEMORY), np.repeat(error_N[:, None], 48, axis=1))
     window = make_window(MEMORY, x=X)
-    before_H, found_H = (
-        last_quantiles(replace(past, is_learnt=learnt), window)[LEVELS.index(0.5)]
-        for learnt in (False, True)
-    )
+    before_H, found_H = (last_quantiles(errors, window)[MEDIAN] for errors in add_learnt(past))
     assert (before_H > 0).all() and np.array_equal(found_H, before_H * is_moved)

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from compevo_core.data import series as series_module
 from compevo_core.data.arrays import evenly_spaced
 from compevo_core.data.cutting import apply_known_faults, cut_inputs, grid_series
 from compevo_core.data.datasets import ELECTRICITY
@@ -19,13 +20,6 @@ from compevo_core.data.schemas import (
     PUBLISHED_SCHEMA,
     SERIES_SCHEMA,
     validate_frame,
-)
-from compevo_core.data.series import (
-    is_synthetic,
-    measure_gaps,
-    regularise_series,
-    resample_to_step,
-    validate_series,
 )
 from compevo_core.errors import DataError
 from tests.support.window_samples import (
@@ -45,7 +39,7 @@ HOUR = timedelta(hours=1)
 
 def test_a_series_is_sorted_and_keeps_rows():
     frame = make_series([1.0, 2.0, 3.0, None])
-    assert validate_series(frame.reverse()).equals(frame)
+    assert series_module.validate_series(frame.reverse()).equals(frame)
 
 
 @pytest.mark.parametrize(
@@ -62,12 +56,12 @@ def test_a_series_is_sorted_and_keeps_rows():
 )
 def test_a_frame_that_breaks_a_rule_is_refused(frame, message):
     with pytest.raises(DataError, match=message):
-        validate_series(frame)
+        series_module.validate_series(frame)
 
 
 def test_absent_rows_return_as_missing_and_counted():
     frame = make_series([1.0, 2.0, 3.0, 4.0, 5.0]).filter(~pl.col("value").is_in([2.0, 3.0]))
-    full, report = regularise_series(frame, HALF_HOUR)
+    full, report = series_module.regularise_series(frame, HALF_HOUR)
     assert full["value"].to_list() == [1.0, None, None, 4.0, 5.0]
     assert full["flag"].to_list() == ["observed", "missing", "missing", "observed", "observed"]
     assert (report["rows"], report["missing"], report["longest_gap_steps"]) == (5, 2, 2)
@@ -75,23 +69,22 @@ def test_absent_rows_return_as_missing_and_counted():
 
     between = make_series([3.0], first=NEW_YEAR + HOUR / 3)
     with pytest.raises(DataError, match="0:30:00 grid"):
-        regularise_series(pl.concat([frame, between]), HALF_HOUR)
+        series_module.regularise_series(pl.concat([frame, between]), HALF_HOUR)
 
 
 def test_a_fortnightly_gap_is_usual():
     hours = pl.datetime_range(NOW, NOW + 10 * 7 * DAY, "1h", eager=True, closed="left")
     office = hours.filter((hours.dt.weekday() < 6) & hours.dt.hour().is_between(8, 17))
     closed = (office < NOW + 21 * DAY) | (office > NOW + 30 * DAY)
-    steps, longest, usual = measure_gaps(office.filter(closed), timedelta(hours=1))
+    steps, longest, usual = series_module.measure_gaps(office.filter(closed), timedelta(hours=1))
     assert (usual, longest > 200) == (62, True)
     assert steps == (office[-1] - office[0]) // timedelta(hours=1) + 1
-    assert measure_gaps(office.head(2), timedelta(hours=1)) == (2, 0, 0)
+    assert series_module.measure_gaps(office.head(2), timedelta(hours=1)) == (2, 0, 0)
 
 
 def test_filling_goes_forward_up_to_a_limit():
-    series = grid_series(
-        make_series([None, 1.0, None, None, None, 9.0]), replace(ELECTRICITY, max_fill_steps=2)
-    )
+    spec = replace(ELECTRICITY, max_fill_steps=2)
+    series = grid_series(make_series([None, 1.0, None, None, None, 9.0]), spec)
     assert np.array_equal(series.filled, [np.nan, 1.0, 1.0, 1.0, np.nan, 9.0], equal_nan=True)
 
 
@@ -129,7 +122,7 @@ OUTAGE = [minutes([2.0] * 12), half_hours(*[9.0] * 4, hours=3)]
     ],
 )
 def test_whole_intervals_alone_are_resampled(parts, step, values):
-    assert resample_to_step(pl.concat(parts), step)["value"].to_list() == values
+    assert series_module.resample_to_step(pl.concat(parts), step)["value"].to_list() == values
 
 
 EASTER = {"first": from_nem(2019, 4, 21)}
@@ -160,8 +153,8 @@ def test_known_faults_are_nulled_and_their_neighbours_kept(values, series, fault
 
 def test_sample_rows_make_a_series_synthetic():
     sample = make_series([1.0], source="sample:aemo", first=NOW)
-    assert is_synthetic(pl.concat([make_series([1.0]), sample]))
-    assert not is_synthetic(make_series([1.0]))
+    assert series_module.is_synthetic(pl.concat([make_series([1.0]), sample]))
+    assert not series_module.is_synthetic(make_series([1.0]))
 
 
 def test_inputs_reach_filling_limit_and_series_end():
@@ -183,6 +176,19 @@ def test_inputs_reach_filling_limit_and_series_end():
         assert "does not reach" in cut(end)
     # Where the newest steps were not measured yet, the day before stands in for them.
     assert cut(97, unknown_steps=1).x[-1] == 48.0
+
+
+def test_a_longer_gap_has_the_season_before():
+    values = [None if 120 <= step < 130 else float(step) for step in range(144)]
+    spec = replace(ELECTRICITY, max_fill_steps=6, max_filled_inputs=10)
+    series = grid_series(make_series(values), spec)
+
+    inputs = cut_inputs(series, 144, spec, repeats=True)
+
+    assert inputs.x[24:34].tolist() == [float(step) for step in range(72, 82)]
+    assert inputs.x[34] == 130.0 and inputs.n_filled == 10
+    assert "longer than the fill limit" in cut_inputs(series, 144, spec)
+    assert "longer than the fill limit" in cut_inputs(series, 144, spec, unknown_steps=1)
 
 
 def test_scaling_is_reversible_for_entities_of_train():

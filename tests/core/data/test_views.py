@@ -46,11 +46,8 @@ def make_steps(name, first, issued, value):
 
 def make_step_covariates(first, n_days):
     """A forecast of solar power for each day, issued at 17:00 the day before."""
-    starts = [first + day * DAY for day in range(n_days)]
-    return pl.concat(
-        make_steps("solar_mw", start, start - timedelta(hours=7), 48.0 * day)
-        for day, start in enumerate(starts)
-    )
+    issued, days = first - timedelta(hours=7), [(n * DAY, 48.0 * n) for n in range(n_days)]
+    return pl.concat(make_steps("solar_mw", first + at, issued + at, value) for at, value in days)
 
 
 FRAMES = {
@@ -80,11 +77,8 @@ def poison(after):
     late, ends_late = pl.col("available_at") > after, pl.col("start_utc") + HALF_HOUR > after
     value, name = pl.col("value"), pl.col("article_id")
     other, others = (pl.when(is_late).then(-1e6).otherwise(value) for is_late in (late, ends_late))
-    changed = {
-        kind: frame.with_columns(value=other)
-        for kind, frame in FRAMES.items()
-        if "value" in frame.columns
-    }
+    valued = {kind: frame for kind, frame in FRAMES.items() if "value" in frame.columns}
+    changed = {kind: frame.with_columns(value=other) for kind, frame in valued.items()}
     renamed = pl.when(late).then(name + "x").otherwise(name)
     changed["articles"] = FRAMES["articles"].with_columns(article_id=renamed)
     return {"series": SERIES.with_columns(value=others), **changed}
@@ -182,11 +176,8 @@ def test_newly_kept_weather_changes_no_earlier_window():
     frames = FRAMES | {"step_covariates": pl.concat([FRAMES["step_covariates"], new])}
     after = build_windows(SPEC, SERIES, **frames)
 
-    changed = {
-        new.view.origin_utc
-        for old, new in zip(before, after, strict=True)
-        if content(old.view) != content(new.view)
-    }
+    pairs = zip(before.views(), after.views(), strict=True)
+    changed = {view.origin_utc for old, view in pairs if content(old) != content(view)}
     assert changed == {ORIGIN, ORIGIN + DAY}  # the day itself, and the day whose yesterday it is
 
 
@@ -221,18 +212,16 @@ def test_late_covariates_by_step_are_found():
     assert found[0].detail.startswith("solar_mw = ")
 
     # Yesterday's value under its lag, and a value that is in no row at all.
-    altered = solar.with_columns(
-        value=pl.when(pl.col("start_utc") < ORIGIN).then(-1.0).otherwise(pl.col("value"))
-    )
+    value = pl.when(pl.col("start_utc") < ORIGIN).then(-1.0).otherwise("value")
+    altered = solar.with_columns(value=value)
     names = {v.detail.split(" = ")[0] for v in find_unavailable_step_covariates(views, altered)}
     assert names == {"solar_mw_lag1"}
 
 
 def test_earlier_errors_use_the_forecast_then_known():
     (clean,) = build().views
-    revised = FRAMES["published"].with_columns(
-        value=pl.lit(1.0), available_at=pl.col("available_at") + timedelta(hours=12)
-    )
+    morning = pl.col("available_at") + timedelta(hours=12)
+    revised = FRAMES["published"].with_columns(value=pl.lit(1.0), available_at=morning)
     # Every forecast comes out once more at five in the morning of its own day.
     both = pl.concat([FRAMES["published"], revised.filter(pl.col("start_utc") < ORIGIN)])
     (view,) = build(published=both).views
@@ -258,19 +247,16 @@ def test_old_step_values_change_no_view(known):
 
 
 def test_a_later_measure_changes_no_earlier_view():
-    later = make_series(
-        make_daily_values(5), first=FIRST + 300 * DAY, series_id="AEMO/TOTALDEMAND/NSW1"
-    )
+    name, first = "AEMO/TOTALDEMAND/NSW1", FIRST + 300 * DAY
+    later = make_series(make_daily_values(5), first=first, series_id=name)
     for frame in (SERIES, pl.concat([SERIES, later])):
         (view,) = build_views(ELECTRICITY, frame, origin_utc=ORIGIN).views
         assert view.series_id == "AEMO/OPERATIONAL_DEMAND/NSW1"
 
 
 def _views(*days, unknown=0):
-    return [
-        replace(make_window(day, window_id=f"d{day}-{unknown}").view, unknown_steps=unknown)
-        for day in days
-    ]
+    windows = (make_window(day, window_id=f"d{day}-{unknown}") for day in days)
+    return [window.change_view(unknown_steps=unknown).view for window in windows]
 
 
 def _replay(views):

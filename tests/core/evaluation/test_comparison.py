@@ -16,7 +16,7 @@ from compevo_core.evaluation import scopes
 from compevo_core.evaluation.comparison import (
     PAIRED_TEST_SCHEMA,
     choose_block_days,
-    compare_with_opponents,
+    compare_methods,
     measure_interval,
     paired_test,
 )
@@ -65,7 +65,7 @@ def test_few_overlapping_spans_give_only_a_difference():
     by_block = np.repeat([1.0, 3.0], [4 * DEFAULT_STEPS, 8])
 
     forecasts = {"a": [truth_NH], "b": [truth_NH + by_block[:, None]]}
-    (test,) = compare_with_opponents(scope, forecasts, "a")
+    (test,) = compare_methods(scope, forecasts, "a")
 
     assert (test["n"], test["n_blocks"], test["block_days"]) == (200, 2, 4 * DEFAULT_STEPS)
     # The mean of windows, as in a table of errors: the short block does not weigh as the long one.
@@ -82,8 +82,8 @@ def test_series_of_a_day_count_once():
     one_NH = of_one.windows.truth()
     by_window = {"a": [one_NH + 5], "b": [one_NH + 5 + by_day[::2, None]]}
 
-    (both,) = compare_with_opponents(SCOPE, of_all, "a")
-    (single,) = compare_with_opponents(of_one, by_window, "a")
+    (both,) = compare_methods(SCOPE, of_all, "a")
+    (single,) = compare_methods(of_one, by_window, "a")
 
     assert (both["n"], single["n"], both["n_blocks"], single["n_blocks"]) == (24, 12, 12, 12)
     # A second series that errs alike says nothing new.
@@ -92,15 +92,13 @@ def test_series_of_a_day_count_once():
 
 
 def test_exact_p_values_equal_those_of_scipy():
+    sides, exact = ("less", "two-sided"), stats.PermutationMethod()
     for difference in ([1.0, -1.0, 2.0, 0.0], [-3.0, -3.0, 1.0, -2.0], [0.0, 0.0, 5.0]):
-        test = paired_test(np.array(difference), np.zeros(len(difference)))
-        one, both = (
-            stats.wilcoxon(difference, alternative=side, method=stats.PermutationMethod())
-            for side in ("less", "two-sided")
-        )
-        assert (test.p_value, test.p_two_sided) == (one.pvalue, both.pvalue)
+        *p_values, sign = paired_test(np.array(difference), np.zeros(len(difference))).values()
+        one, both = (stats.wilcoxon(difference, alternative=side, method=exact) for side in sides)
+        assert p_values == [one.pvalue, both.pvalue]
         n = np.count_nonzero(difference)
-        assert test.rank_sign == np.sign(one.statistic - n * (n + 1) / 4)
+        assert sign == np.sign(one.statistic - n * (n + 1) / 4)
 
 
 def test_blocks_of_independent_days_give_students_t():
@@ -208,9 +206,8 @@ def make_test_windows(days=4, subset="aemo-2021"):
 
 def test_scopes_are_named_subsets_whole_or_thinned():
     assert [s.subset for s in scopes.select_test_scopes(make_test_windows())] == ["aemo-2021"]
-    assert [s.subset for s in scopes.select_test_scopes(make_test_windows(subset="other"))] == [
-        "test"
-    ]
+    unnamed = make_test_windows(subset="other")
+    assert [s.subset for s in scopes.select_test_scopes(unnamed)] == ["test"]
     with pytest.raises(DataError, match="no test window"):
         scopes.select_test_scopes(samples.make_set([]))
 

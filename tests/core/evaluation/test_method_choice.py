@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from compevo_core.baselines import SharedFits, fit_baseline
+from compevo_core.baselines import PRIORS, SharedFits, fit_baseline
 from compevo_core.errors import ConfigError, DataError
 from compevo_core.evaluation import method_choice
 from compevo_core.evaluation.method_choice import (
@@ -14,7 +14,7 @@ from compevo_core.evaluation.method_choice import (
     rank_methods,
 )
 from compevo_core.evaluation.metrics import measure_window_errors
-from compevo_core.training.artifact import read_model_manifest
+from compevo_core.training.ensemble import read_model_manifest
 from compevo_core.training.trainer import train
 from tests.support.population import windows
 
@@ -125,6 +125,8 @@ def test_a_method_that_fails_to_fit_is_named(monkeypatch):
             raise DataError("too few windows")
         return fit_baseline(name, train, seed=seed)
 
+    # Slow ones are tried where they are named.
+    monkeypatch.setattr(PRIORS["gbm"], "most_steps", 1)
     choice = choose_method(TRAIN, VAL, names=("persistence", "gbm"), fit=fit)
     assert choice.left_out == {"gbm": "too few windows"} and choice.method == "persistence"
     with pytest.raises(DataError, match="gbm: too few"):

@@ -12,7 +12,7 @@ from compevo_core.evaluation.leakage import find_changed_files, hash_folder
 from compevo_core.forecast.explain import explain
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.issued import issue_forecast, read_issued, write_issued
-from compevo_core.training.artifact import write_model
+from compevo_core.training.ensemble import write_model
 from compevo_core.training.prior import PriorSet
 from compevo_core.training.run_folder import RunFolder
 from tests.support.models import build_executor, build_model, fill_with_noise

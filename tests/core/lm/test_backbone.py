@@ -1,6 +1,7 @@
 """A backbone: its types, random layers as a control, packaged models."""
 
 import zipfile
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -103,9 +104,8 @@ def test_the_control_repeats_and_is_frozen(far_folder):
 
 @pytest.mark.slow
 def test_the_packaged_backbone_keeps_its_shared_vocabulary_matrix():
-    pretrained, control = (
-        _load(backbone.PACKAGED, "float32", weights).model for weights in ("pretrained", "random")
-    )
+    weights = ("pretrained", "random")
+    pretrained, control = (_load(backbone.PACKAGED, "float32", kind).model for kind in weights)
     assert control.lm_head.weight is control.model.embed_tokens.weight
     assert torch.equal(control.lm_head.weight, pretrained.lm_head.weight)
     name = "model.layers.7.mlp.up_proj.weight"
@@ -178,19 +178,15 @@ def test_other_weights_or_unfinished_folders_are_refused(tmp_path, monkeypatch):
 
 
 def test_the_packaged_backbone_is_read_once_and_shared(monkeypatch):
-    read = []
-    monkeypatch.setattr(
-        backbone,
-        "load_backbone",
-        lambda config, *, device: read.append((config.name_or_path, device)) or object(),
-    )
+    load = Mock(side_effect=lambda *_, **__: object())
+    monkeypatch.setattr(backbone, "load_backbone", load)
     backbone.load_packaged.cache_clear()
     try:
         assert backbone.load_packaged() is backbone.load_packaged()
     finally:
         backbone.load_packaged.cache_clear()
 
-    assert read == [(backbone.PACKAGED, "cpu")]
+    load.assert_called_once_with(BackboneConfig(name_or_path=backbone.PACKAGED), device="cpu")
 
 
 TITLES = [

@@ -18,9 +18,8 @@ from compevo_core.lora.batch import PromptGroup
 from tests.support import tiny_backbone as tiny
 
 PROMPTS = [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
-CONDITIONS = pytest.mark.parametrize(
-    ("checkpointing", "dropout"), [(False, 0.0), (False, 0.4), (True, 0.0), (True, 0.4)]
-)
+WAYS = [(False, 0.0), (False, 0.4), (True, 0.0), (True, 0.4)]
+CONDITIONS = pytest.mark.parametrize(("checkpointing", "dropout"), WAYS)
 ATTENTION = "scaled_dot_product_attention"
 PRODUCTS = ((torch, "bmm"), (torch.nn.functional, ATTENTION))
 
@@ -174,19 +173,16 @@ def test_one_call_a_shape_and_layer(spy):
 def test_states_do_not_depend_on_batches(build, keys, monkeypatch):
     monkeypatch.setattr(attention, "_KEYS_PER_BATCH", keys)
     population = tiny.insert_adapters(build())
-    # Each agent's prompts one by one, prefix and suffix in one piece.
-    rows = [
-        [
-            PromptGroup([*group.prefix, *suffix])
-            for group in agent
-            for suffix in group.suffixes or [[]]
-        ]
-        for agent in GROUPS
-    ]
+
+    def list_prompts(groups):
+        """One by one, prefix and suffix in one piece."""
+        pairs = ((group.prefix, suffix) for group in groups for suffix in group.suffixes or [[]])
+        return [[PromptGroup([*prefix, *suffix])] for prefix, suffix in pairs]
+
     with torch.no_grad():
         together = population.read_out(population.pack(GROUPS))
-        packed = [population.pack([[prompt] for prompt in one]) for one in zip(*rows, strict=True)]
-        alone = [population.read_out(one)[:, 0] for one in packed]
+        packed = map(population.pack, zip(*map(list_prompts, GROUPS), strict=True))
+        alone = [population.read_out(prompts)[:, 0] for prompts in packed]
 
     assert torch.allclose(together, torch.stack(alone, 1), atol=1e-5)
 

@@ -2,12 +2,12 @@
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from benchmarks.rows import REPO
 from compevo_core.errors import DataError, SourceAbsent
 from compevo_core.paper.context_is_key import (
     ALL,
@@ -106,10 +106,8 @@ def test_an_answer_is_its_first_numbers_or_none(text, expected):
 
 
 def test_rows_replace_answers_without_forecasts(tmp_path):
-    tasks = [
-        make_task(past_T=np.tile([3.0, 3.0, 3.0], 5), season=3),
-        make_task(name="outage", sources=("c_h", "c_f"), weight=3.0),
-    ]
+    flat = make_task(past_T=np.tile([3.0, 3.0, 3.0], 5), season=3)
+    tasks = [flat, make_task(name="outage", sources=("c_h", "c_f"), weight=3.0)]
 
     def write(prompts, count, horizon):
         return [["1, 2, 4, 1", "no"][:count] for _ in prompts]
@@ -120,10 +118,10 @@ def test_rows_replace_answers_without_forecasts(tmp_path):
     assert by_key[NUMBERS, ALL]["n_tasks"] == 2 and by_key[NUMBERS, ALL]["unread"] is None
     assert by_key[READER, ALL]["unread"] == 0.5
     # The second task is certain by its numbers; the first is worth a quarter.
-    flat = score_paths(tasks[0], np.full((25, 4), 3.0))
-    assert by_key[NUMBERS, ALL]["score"] == pytest.approx(flat / 4)
+    repeated = score_paths(flat, np.full((25, 4), 3.0))
+    assert by_key[NUMBERS, ALL]["score"] == pytest.approx(repeated / 4)
     assert by_key[NUMBERS, "c_h"]["score"] == 0
-    answered = score_paths(tasks[0], np.array([[1.0, 2, 4, 1], [3, 3, 3, 3]]))
+    answered = score_paths(flat, np.array([[1.0, 2, 4, 1], [3, 3, 3, 3]]))
     assert by_key[READER, "c_f"]["score"] == pytest.approx(answered / 4)
     assert by_key[BOTH, ALL]["score"] < by_key[NUMBERS, ALL]["score"]
 
@@ -150,10 +148,9 @@ def test_a_stopped_run_does_not_ask_again(tmp_path):
 
 
 def test_the_backbone_writes_only_numbers_by_seed():
-    first, again, other = (
-        write_by_backbone(build_backbone(), seed)(["Load 1, 2, 3, 4, 5, 6:", "Heat:"], 2, 3)
-        for seed in (0, 0, 1)
-    )
+    prompts = ["Load 1, 2, 3, 4, 5, 6:", "Heat:"]
+    writers = [write_by_backbone(build_backbone(), seed) for seed in (0, 0, 1)]
+    first, again, other = (write(prompts, 2, 3) for write in writers)
     texts = [text for answers in first for text in answers]
 
     assert first == again != other
@@ -190,7 +187,7 @@ def test_the_committed_row_is_made_again(archive_dir):
     tasks = read_tasks(archive_dir)
     assert len(tasks) == 355 and len({task.name for task in tasks}) == 71
     rows = run_context(tasks, None, facts=FACTS, log=LOG)
-    committed = pl.read_csv(Path(__file__).parents[3] / "results" / "context-is-key.csv")
+    committed = pl.read_csv(REPO / "results" / "context-is-key.csv")
     committed = committed.filter(arm=NUMBERS, seed=0)
 
     assert rows["score"].to_list() == pytest.approx(committed["score"].to_list())

@@ -191,9 +191,8 @@ def test_only_peers_change_the_drawn_logics(tmp_path, monkeypatch):
 
 
 def test_each_world_has_the_settings_it_needs():
-    plain, regional, many, events, *_ = (
-        ControlPlan(config=search(), world=world).configure_arms(1) for world in WORLDS
-    )
+    plans = [ControlPlan(config=search(), world=world) for world in WORLDS]
+    plain, regional, many, events, *_ = (plan.configure_arms(1) for plan in plans)
     assert {config.run.seed for config in (plain | regional | many).values()} == {1}
     assert not plain["evolved"].news.selects and "no-place" not in plain
     assert regional["evolved"].news.selects and not regional["no-place"].news.selects

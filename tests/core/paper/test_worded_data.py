@@ -42,9 +42,10 @@ def measure_errors(forecasts, truth_NH):
     return {arm: np.abs(values_NH - truth_NH).mean() for arm, values_NH in forecasts.items()}
 
 
-def _write_weather(folder):
-    """Write five days of each year: the temperature is the year's last digit, one value is lost."""
-    captions, table = {}, {"h0": "It's the morning of a day in May. ", "h1": "Mild. "}
+def test_captions_are_foresight_of_the_target_day(tmp_path):
+    # Five days of each year: the temperature is the year's last digit, one value is lost.
+    folder, captions = tmp_path / "weather_captioned", {}
+    table = {"h0": "It's the morning of a day in May. ", "h1": "Mild. "}
     for year in range(2014, 2019):
         first = datetime(year, 5, 1, tzinfo=UTC)
         stamps = [first + timedelta(minutes=20 + 30 * n) for n in range(5 * 48)]
@@ -57,9 +58,6 @@ def _write_weather(folder):
     write_packed(folder / "hashtable.json.gz", json.dumps(names))
     write_packed(folder / "wm_messages_v1.json.gz", json.dumps(captions))
 
-
-def test_captions_are_foresight_of_the_target_day(tmp_path):
-    _write_weather(tmp_path / "weather_captioned")
     data = planted_news.read_worded_data(planted_news.WEATHER, tmp_path, HashingEncoder())
     assert data.foresight and data.trains
 
@@ -126,11 +124,10 @@ def test_a_day_reads_yesterdays_or_older_words(tmp_path):
         assert data.news.get_date(name) == view.origin_utc - timedelta(minutes=1)
         assert set(view.x) == {before.day}
 
-    earlier = planted_news.read_worded_data(
-        planted_news.IRELAND_EARLIER, tmp_path, HashingEncoder()
-    )
+    name = planted_news.IRELAND_EARLIER
+    earlier = planted_news.read_worded_data(name, tmp_path, HashingEncoder())
     read = [window.view for window in earlier.windows if window.view.candidate_ids]
-    assert len(read) == 4 and earlier.windows.dataset == planted_news.IRELAND_EARLIER
+    assert len(read) == 4 and earlier.windows.dataset == name
     for view in read:
         known = earlier.news.get_date(view.candidate_ids[0])
         assert view.origin_utc - known == timedelta(days=35, minutes=1)
@@ -217,10 +214,9 @@ def test_every_step_is_fitted_on_ended_days():
 def test_truths_of_later_days_change_no_forecast():
     data = _make_data(refit_days=20)
     late = data.windows.split("test")[-1].view.origin_utc - timedelta(days=5)
-    poisoned = data.windows.with_windows(
-        replace(w, y=w.y + 1e4) if w.view.origin_utc > late else w for w in data.windows
-    )
-    changed = control.read_by_ridges(replace(data, windows=poisoned), sentence_encoder())
+    moved = (replace(w, y=w.y + 1e4) if w.view.origin_utc > late else w for w in data.windows)
+    poisoned = replace(data, windows=data.windows.with_windows(moved))
+    changed = control.read_by_ridges(poisoned, sentence_encoder())
     np.testing.assert_array_equal(_read_test_days()["ridge"], changed["ridge"])
 
 
@@ -238,9 +234,8 @@ def test_rows_name_every_arm_seed_and_foresight(tmp_path, monkeypatch):
     trained |= {"generalist", "generalist-and-specialists"}
     changed = {"no-news", "swapped-news", "generalist-and-specialists-swapped"}
     assert set(rows.filter(pl.col("seed") == 0)["arm"]) == trained | changed
-    assert {planted_news.PRIOR, "ridge", "persistence"} <= set(
-        rows.filter(pl.col("seed").is_null())["arm"]
-    )
+    unseeded = rows.filter(pl.col("seed").is_null())
+    assert {planted_news.PRIOR, "ridge", "persistence"} <= set(unseeded["arm"])
     assert rows["foresight"].all() and set(rows["split"]) == {"test"}
     mae = dict(rows.select("arm", "mae").iter_rows())
     assert mae["hand-temperature"] < mae["seed-logics"]
@@ -253,9 +248,8 @@ def test_rows_name_every_arm_seed_and_foresight(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_validation_is_scored_apart_and_then_fitted_on(tmp_path):
     data = _make_data(trains=False, scored=("val", "test"), refit_days=30)
-    rows = control.run_text(
-        data, sentence_encoder(), control.TextPlan(config=search()), tmp_path, LOG
-    )
+    plan = control.TextPlan(config=search())
+    rows = control.run_text(data, sentence_encoder(), plan, tmp_path, LOG)
     assert rows["split"].to_list() == ["val"] * 6 + ["test"] * 6
 
     known, _ = next(control._list_steps(data, control._select(data, "test")))
@@ -325,19 +319,16 @@ def test_three_of_a_hundred_topics_act():
 
 
 def test_an_event_has_three_lengths():
-    planted, before = (
-        planted_news.PlantedNews(effect=3.0, **planted_news.WORLDS["events"]),
-        base_windows(),
-    )
+    before = base_windows()
+    planted = planted_news.PlantedNews(effect=3.0, **planted_news.WORLDS["events"])
     world = planted_news.plant_news(before, planted, load_encoder("hashing"))  # not read here
     size_of = planted_news.measure_residuals(before.split("train"))
     lengths = set()
     for old, new in zip(before, world.windows, strict=True):
         titles, signs = list_titles(world, new.view), 0
         for topic, sign in planted_news.EVENTS.items():
-            parts = [
-                max(text.split("{place}"), key=len) for text in planted_news.list_headlines(topic)
-            ]
+            headlines = planted_news.list_headlines(topic)
+            parts = [max(text.split("{place}"), key=len) for text in headlines]
             told = [title for title in titles if any(part in title for part in parts)]
             assert len(told) <= 1
             lengths |= {(title.count("."), topic) for title in told}

@@ -30,10 +30,9 @@ def test_new_files_are_readable_and_deterministic(tmp_path):
         os.umask(before)
     assert path.read_bytes() == files.write_json(tmp_path / "x", {"a": [2], "b": "é"}).read_bytes()
     text = path.read_text(encoding="utf-8")
+    expected = hashlib.sha256(text.encode()).hexdigest()
 
-    assert (
-        files.hash_file(path) == files.hash_text(text) == hashlib.sha256(text.encode()).hexdigest()
-    )
+    assert files.hash_file(path) == files.hash_text(text) == expected
 
 
 @pytest.mark.parametrize("is_durable", [True, False])

@@ -146,6 +146,14 @@ def test_a_backtest_has_all_its_windows(monkeypatch):
     assert len(tested) == 2 * 3 * 7
 
 
+def test_a_backtest_over_weekends_has_all_its_windows():
+    table = ONE.head(400).assign(ds=pd.bdate_range("2024-01-01", periods=400))
+    for horizon, step in ((1, None), (1, 7), (5, None), (7, 1)):
+        tested = Forecaster("last-value", horizon=horizon).backtest(table, windows=6, step=step)
+        assert tested["cutoff"].nunique() == 6 and tested["y"].notna().all()
+        assert tested["ds"].max() == table["ds"].max()
+
+
 def test_business_days_are_forecast_on_business_days():
     days = pd.date_range("2023-01-01", periods=500)
     table = ONE.head(500).assign(ds=days)
@@ -263,7 +271,9 @@ def test_it_is_kept_by_folder_pickle_and_clone(fitted, tmp_path):
     assert not list((tmp_path / "kept").rglob("*.pkl"))
     (settings,) = (tmp_path / "kept").rglob("config.json")
     settings.write_text(settings.read_text()[:100])
-    with pytest.raises(CompEvoError, match=r"config.json cannot be read .*; restore it or train"):
+    with pytest.raises(
+        CompEvoError, match=r"config.json: not readable as JSON .*; restore it or train"
+    ):
         Forecaster.load(tmp_path / "kept").predict()
     assert repr(clone(fitted)) == "Forecaster(method='calendar-ridge', horizon=24, lookback=48)"
 
@@ -310,11 +320,6 @@ def test_repeated_rows_are_one_and_conflicts_refused():
     days = pd.DataFrame({"ds": DAYS, "y": np.arange(300.0)})
     with pytest.raises(DataError, match="the first 2024-01-06"):
         Forecaster(horizon=7).fit(pd.concat([days, days[5:6].assign(y=0)]))
-
-
-def test_older_rows_do_not_move_forecasts_silently(fitted):
-    with pytest.warns(UserWarning, match="the forecast begins"):
-        fitted.predict(TABLE[TABLE["ds"] < TABLE["ds"].max() - pd.Timedelta("30D")])
 
 
 def test_a_backtest_with_levels_is_what_utilsforecast_evaluates():
@@ -370,14 +375,6 @@ def test_an_unreadable_table_is_refused_with_remedies(table, message):
         clone(RIDGE).fit(table)
 
 
-@pytest.mark.parametrize("argument", ["ahead", "past", "static"])
-def test_a_column_of_dates_is_refused_by_its_argument(argument):
-    dated = TABLE.assign(due=TABLE["ds"])
-
-    with pytest.raises(DataError, match=rf"'due' holds Datetime.*Forecaster\({argument}="):
-        clone(RIDGE).set_params(**{argument: ["due"]}).fit(dated)
-
-
 def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
     (tmp_path / "file").touch()
     single, tail = ONE[["ds", "y"]], TABLE.groupby("unique_id").tail(5)
@@ -391,8 +388,14 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
         ),
         "holds no forecaster": lambda: Forecaster.load(tmp_path),
         "'y' is the column of values": lambda: Forecaster(ahead=["y"]).fit(TABLE),
-        "the total 'sum' is a text": lambda: Forecaster(totals={"sum": "a"}).fit(TABLE),
-        "b, c were not": lambda: (
+        "'sum' has no part 'c'; the series are a, b": lambda: Forecaster(
+            totals={"sum": ["a", "c"]}
+        ).fit(TABLE),
+        "'a' is a series of its own; ren": lambda: Forecaster(totals={"a": ["b"]}).fit(TABLE),
+        "rows are 1d apart and freq says 1w": lambda: Forecaster(freq="1w").fit(DAILY),
+        "no rows are 1h apart.*but 1d or more": lambda: Forecaster(freq="1h").fit(DAILY),
+        "has room for 42 windows": lambda: Forecaster(horizon=7).backtest(DAILY, windows=43),
+        "series b, c were not fitted": lambda: (
             clone(RIDGE).fit(single).predict(TABLE.replace({"unique_id": {"a": "c"}}))
         ),
         # Read as UTC, they would be hours from the stamps of the fit without a word.
@@ -403,7 +406,19 @@ def test_wrong_calls_end_in_a_sentence(fitted, tmp_path):
             tail.assign(ds=tail["ds"] + pd.Timedelta(hours=5))
         ),
     }
+    for given in ("ahead", "past", "static"):
+        tables[rf"'due' holds Datetime.*Forecaster\({given}="] = lambda given=given: Forecaster(
+            **{given: ["due"]}
+        ).fit(TABLE.assign(due=TABLE["ds"]))
     settings = {
+        "totals = {'sum': 'a'}: give lists": lambda: Forecaster(totals={"sum": "a"}).fit(TABLE),
+        r"totals = \['sum'\]: give lists of": lambda: Forecaster(totals=["sum"]).fit(TABLE),
+        "reconciliation = 'best': give wls, mint, ols, bottom": lambda: Forecaster(
+            reconciliation="best"
+        ).fit(TABLE),
+        r"value = \['y'\]: give a text": lambda: Forecaster(value=["y"]).fit(TABLE),
+        "past = None: give a list of columns": lambda: Forecaster(past=None).fit(TABLE),
+        "lookback = 1000000: .* to 100,000": lambda: Forecaster(lookback=10**6).fit(TABLE),
         "24 steps were": lambda: fitted.predict(horizon=48),
         r"level = \[99\]": lambda: fitted.predict(level=[80, 99]),
         r"level = \['80'\]: give numbers": lambda: fitted.predict(level="80"),
@@ -559,6 +574,9 @@ def test_four_weeks_with_a_gap_are_no_months():
     stamps = pd.date_range("2010-01-01", periods=121, freq="28D").delete(60)
     fitted = Forecaster(METHOD, horizon=2).fit(seasonal(stamps, 13))
     assert "2 steps of 4w after" in repr(fitted)
+    retail = stamps[0] + pd.to_timedelta(np.cumsum([4, 4, 5] * 40), unit="W")
+    with pytest.raises(DataError, match=r"34% of the stamps are not .* steps of 4w apart"):
+        Forecaster(METHOD).fit(seasonal(retail, 12))
 
 
 def test_zoned_values_wait_for_their_midnight():

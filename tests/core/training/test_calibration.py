@@ -1,5 +1,6 @@
 """Blend and guard: what is fitted on validation."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -63,12 +64,12 @@ class MadeUpPopulation(AgentEnsemble):
             base_H, day = example.priors_PH[0], example.view.origin_utc.toordinal()
             residual_H = np.nan_to_num(example.truth_H - base_H)
             values_ABH[row, column] = base_H + self.corrections[agent](day, residual_H)
-        return BatchForecasts(torch.tensor(values_ABH).float(), None)
+        return BatchForecasts(torch.tensor(values_ABH).float())
 
     def sealed(self, examples):
         """Return the calibrated forecasts (A, B, H)."""
         found = self.forecast(examples)
-        return self.calibration.blend(found.values_ABH, found.base_ABH)
+        return self.calibration.blend(found.values_ABH, self.base_forecasts(examples))
 
     def aggregate(self, examples):
         """Return the population's calibrated forecast (B, H)."""
@@ -101,10 +102,8 @@ def _calibrate(population, examples, **changes):
 def test_the_blend_is_a_bounded_least_squares_share():
     population = MadeUpPopulation([HALF_TOO_MUCH, TOO_LITTLE, AGAINST, NOTHING])
     # A target that is masked changes nothing.
-    examples = [
-        ForecastExample(one.view, one.priors_PH, np.where(np.arange(48) == 7, np.nan, one.truth_H))
-        for one in make_examples(20)
-    ]
+    mask_H = np.where(np.arange(48) == 7, np.nan, 0.0)
+    examples = [replace(given, truth_H=given.truth_H + mask_H) for given in make_examples(20)]
 
     _calibrate(population, examples, blend=True)
 

@@ -154,11 +154,8 @@ def test_scoring_fixed_logics_changes_no_run(tmp_path):
     scored, unscored = read_records(tmp_path / "with"), read_records(tmp_path / "without")
 
     # All that the two runs may differ in: what is measured, and time.
-    added = {"regret", "fixed_rewards", "played_rewards"}
-    shared = [
-        [{k: v for k, v in record.items() if k not in added} for record in rounds]
-        for rounds in (scored, unscored)
-    ]
+    added = dict.fromkeys(("regret", "fixed_rewards", "played_rewards"))
+    shared = [[record | added for record in rounds] for rounds in (scored, unscored)]
     assert shared[0] == shared[1]
 
     manifests = (tmp_path / name / "model" / "manifest.json" for name in ("with", "without"))
@@ -174,10 +171,8 @@ def test_scoring_fixed_logics_changes_no_run(tmp_path):
 
 @pytest.mark.parametrize(("power", "expected"), [(0.5, 0.5), (1.0, 1.0), (0.25, 0.25)])
 def test_an_exact_power_law_gives_its_exponent(power, expected):
-    generator = np.random.default_rng(0)
-    fit = diagnostics.fit_growth_exponent(
-        3.0 * np.arange(1, 201) ** power, generator=generator, samples=50
-    )
+    regret, generator = 3.0 * np.arange(1, 201) ** power, np.random.default_rng(0)
+    fit = diagnostics.fit_growth_exponent(regret, generator=generator, samples=50)
 
     assert fit["exponent"] == pytest.approx(expected, abs=1e-9)
     assert (fit["low"], fit["high"]) == pytest.approx((expected, expected), abs=1e-6)
@@ -209,9 +204,8 @@ def test_agents_and_mean_grow_by_square_roots():
     assert diagnostics.summarize_regret_growth(regrets, seed=1) == summary
 
     # Of few positive regrets there is a reason, and no exponent.
-    negative = diagnostics.summarize_regret_growth(
-        (-np.arange(1.0, 50.0))[:, None].tolist(), seed=0
-    )
+    falling = (-np.arange(1.0, 50.0))[:, None].tolist()
+    negative = diagnostics.summarize_regret_growth(falling, seed=0)
     short = diagnostics.summarize_regret_growth([[1.0]] * (diagnostics.MIN_FIT_POINTS - 1), seed=1)
     assert negative["mean"]["n_left_out"] == 49
     for unfitted in (negative, short):

@@ -16,14 +16,13 @@ from compevo_core.forecast.explain import explain
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.forecast.issued import issue_forecast, widen
 from compevo_core.lm.backbone import load_backbone
-from compevo_core.paper.changes import find_variant
 from compevo_core.training.model import PopulationModel
 from compevo_core.training.prior import name_members, name_method
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
 from compevo_core.training.training_data import join_for_refit
 from tests.support.models import build_model, fit_inputs
-from tests.support.population import news_pool, tiny, windows
+from tests.support.population import news_pool, tiny, tiny_variant, windows
 from tests.support.rounds import build_round_trainer, run_step
 from tests.support.tiny_run import train_days
 from tests.support.trees import read_tree
@@ -101,7 +100,7 @@ def test_a_sealed_run_refuses_other_settings(tmp_path):
 
     # A kill between model and summary: the same model is made again.
     RunFolder(tmp_path).metrics_file.unlink()
-    assert train(config, TRAIN, VAL, None, tmp_path)["artifact_hash"] == (summary["artifact_hash"])
+    assert train(config, TRAIN, VAL, None, tmp_path)["artifact_hash"] == summary["artifact_hash"]
     file = next((tmp_path / "model" / "prior").rglob("*.safetensors"))
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(CheckpointMismatch, match="altered"):
@@ -161,10 +160,6 @@ def test_soft_prompts_start_near_the_end_embedding():
 ROUNDS = 3
 
 
-def settings(system, **overrides):
-    return find_variant(system).configure(tiny(**overrides))
-
-
 def count_adapters(model):
     return sum(p.numel() for kind in model.population.kinds for p in adapters(model, kind))
 
@@ -197,7 +192,7 @@ def test_an_ensembles_agent_learns_as_if_single():
 
 
 def test_the_ensemble_forecasts_its_agents_mean(tmp_path):
-    config = settings("mael", run__validation_windows=2, run__rounds=ROUNDS)
+    config = tiny_variant("mael", run__validation_windows=2, run__rounds=ROUNDS)
     train_days(config, tmp_path, days=6, val_days=2)
     forecaster = CompEvoForecaster.load(tmp_path, news_pool())
     found = forecaster.predict_by_agent(windows("test", 2, first_day=40).views())
@@ -211,7 +206,7 @@ def test_the_ensemble_forecasts_its_agents_mean(tmp_path):
 
 @pytest.mark.parametrize(("system", "agents"), [("sa", 1), ("mael", 3)])
 def test_agents_without_competition_train_only_adapters(system, agents):
-    full, model = build_model(tiny()), build_model(settings(system))
+    full, model = build_model(tiny()), build_model(tiny_variant(system))
     assert model.population.kinds == ("forecast",)
     assert count_adapters(model) == count_adapters(full) * agents // 6
     assert sum(p.numel() for p in model.shared_parameters()) == 0 == len(model.policy_parameters())

@@ -165,10 +165,8 @@ def test_agentwise_gradients_are_those_of_one_graph():
     trainer.update.optimizer.zero_grad(set_to_none=True)
     torch.manual_seed(3)
     readings = trainer.executor.read(logics, examples)
-    read = [
-        trainer.executor.forecast(readings[a : a + 1], train=True, agents=slice(a, a + 1))
-        for a in range(len(logics))
-    ]
+    agents = [slice(agent, agent + 1) for agent in range(len(logics))]
+    read = [trainer.executor.forecast(readings[a], train=True, agents=a) for a in agents]
     values_ABH = torch.cat([forecasts.values_ABH for forecasts in read])
     weights_BA = trainer.model.selection.weights([e.view.entity for e in examples])
     truth_BH = forecast_step.stack_truths(examples, values_ABH.device)

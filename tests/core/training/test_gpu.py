@@ -15,10 +15,8 @@ from compevo_core.runtime.distributed import AgentShards
 from tests.support.population import news_pool, tiny, windows
 from tests.support.tiny_run import Killed, kill_after, read_records, train_days, train_tiny
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [pytest.mark.gpu, needs_gpu]
 
 
 @pytest.mark.parametrize(

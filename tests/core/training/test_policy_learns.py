@@ -24,9 +24,8 @@ def _measure_rise(policy_lr, lambda_div):
     for number in range(UPDATES):
         trainer.update.start_round(number)
         proposal = trainer.writer.propose(seen, state.previous_AD, generators)
-        reward_AG = torch.tensor(
-            [[float(bool(PAID & {*find_topics(x)})) for x in row] for row in proposal.group_logics]
-        )
+        is_paid = [[bool(PAID & {*find_topics(x)}) for x in row] for row in proposal.group_logics]
+        reward_AG = torch.tensor(is_paid).float()
         trainer.update.apply(proposal, reward_AG, number)
         shares.append(float(reward_AG.mean()))
     return float(np.mean(shares[4:]) - np.mean(shares[:2]))

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from safetensors.torch import load_file
 
+from benchmarks.rows import REPO
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.errors import CheckpointMismatch
 from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -31,11 +31,10 @@ from tests.support.tiny_run import (
     kill_after,
     read_hash,
     read_records,
+    read_tensors,
     train_days,
     train_tiny,
 )
-
-REPO = Path(__file__).resolve().parents[3]
 
 
 def _assert_same_end(run, other):
@@ -53,12 +52,7 @@ def _read_end(run):
     last = run / "checkpoints" / f"round_{ROUNDS:06d}"
     state = json.loads((last / "state.json").read_text())
     del state["seconds"]
-    tensors = {
-        f"{path.stem}/{name}": value
-        for path in sorted(last.glob("*.safetensors"))
-        for name, value in load_file(path).items()
-    }
-    return read_records(run), state, tensors, read_hash(run)
+    return read_records(run), state, read_tensors(last), read_hash(run)
 
 
 def _stop_after(out, number):
@@ -142,9 +136,8 @@ def test_a_checkpoint_of_another_version_is_an_error(tiny_run, tmp_path):
     unfinished = shutil.ignore_patterns("model", "metrics.json")
     shutil.copytree(tiny_run, tmp_path / "run", ignore=unfinished)
     newest = tmp_path / "run" / "checkpoints" / f"round_{ROUNDS:06d}"
-    state = json.loads((newest / "state.json").read_text()) | {
-        "version": checkpoint.STATE_VERSION + 1
-    }
+    state = json.loads((newest / "state.json").read_text())
+    state["version"] += 1
     (newest / "state.json").write_text(json.dumps(state))
     write_manifest(newest, {"round": ROUNDS, "start": 0})
     with pytest.raises(CheckpointMismatch, match="another version"):

@@ -10,7 +10,7 @@ from compevo_core.config.run import RunConfig
 from compevo_core.errors import ConfigError
 from compevo_core.forecast.forecaster import CompEvoForecaster
 from compevo_core.runtime.distributed import AgentShards
-from compevo_core.training.artifact import read_inputs
+from compevo_core.training.ensemble import read_inputs
 from compevo_core.training.loop import ReadingModel
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train

@@ -3,27 +3,21 @@
 import json
 import math
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
+from benchmarks.rows import REPO
 from compevo_core.config.run import RunConfig
 from compevo_core.data.view import DEFAULT_STEPS
 from tests.support.population import tiny
 from tests.support.processes import run_processes
 from tests.support.shard_worker import run
-from tests.support.tiny_run import Killed, read_records
-
-
-def read_tensors(run):
-    files = sorted((run / "model").rglob("*.safetensors"))
-    return {f"{file.relative_to(run)}/{k}": v for file in files for k, v in load_file(file).items()}
+from tests.support.tiny_run import Killed, read_records, read_tensors
 
 
 def assert_same_model(one, other):
-    ours, theirs = read_tensors(one), read_tensors(other)
+    ours, theirs = read_tensors(one / "model"), read_tensors(other / "model")
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
         assert torch.allclose(value, theirs[name], rtol=0, atol=1e-5, equal_nan=True), name
@@ -34,7 +28,6 @@ def assert_same_model(one, other):
 
 pytestmark = pytest.mark.slow
 
-REPO = Path(__file__).resolve().parents[3]
 HEAD = {"optim__max_grad_norm": 0.1}  # low enough to bind
 TEXT = HEAD | {"forecast__decoder": "text", "population__agents": 2, "grpo__group_size": 2}
 TEXT |= {"run__rounds": 2, "run__batch_size": 1, "run__validate_every": 0}
@@ -142,7 +135,7 @@ def test_any_number_continues_from_any_other(out, tmp_path):
 def test_a_spoiled_agent_stops_every_process(out):
     errors = [(out / f"poisoned.rank{rank}").read_text() for rank in (0, 1)]
     assert errors[0] == errors[1]
-    assert errors[0].startswith("NonFiniteLoss") and "round 0 for agent(s) [2]" in errors[0]
+    assert errors[0].startswith("NonFiniteLoss: round 0: ") and "agent(s) [2]" in errors[0]
     assert read_records(out / "poisoned") == []
 
 
@@ -157,9 +150,8 @@ def split(tmp_path_factory):
     """Return a folder of one run by one process and by two that split the backbone."""
     root = tmp_path_factory.mktemp("split")
     assert run({"out": str(root / "one"), "set": SPLIT}) == ""
-    codes, errors = run_processes(
-        "tests.support.shard_worker", 2, [{"out": str(root / "two"), "set": SPLIT, "shard": True}]
-    )
+    job = {"out": str(root / "two"), "set": SPLIT, "shard": True}
+    codes, errors = run_processes("tests.support.shard_worker", 2, [job])
     assert codes == [0, 0], errors
     assert [(root / f"two.rank{rank}").read_text() for rank in (0, 1)] == ["", ""]
     return root

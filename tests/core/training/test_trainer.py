@@ -8,11 +8,10 @@ import torch
 from safetensors.torch import load_file
 
 from compevo_core.errors import ConfigError, LeakageError
-from compevo_core.paper.changes import find_variant
 from compevo_core.training import loop
 from compevo_core.training.run_folder import RunFolder
 from compevo_core.training.trainer import train
-from tests.support.population import news_pool, tiny, windows
+from tests.support.population import news_pool, tiny, tiny_variant, windows
 from tests.support.tiny_run import ROUNDS, read_records, train_days
 
 
@@ -61,7 +60,7 @@ def test_another_encoder_than_the_articles_is_refused(tmp_path):
     ],
 )
 def test_a_variant_trains_without_what_it_leaves_out(name, recorded, tmp_path):
-    train_days(find_variant(name).configure(tiny(run__rounds=2)), tmp_path, days=2, val_days=1)
+    train_days(tiny_variant(name, run__rounds=2), tmp_path, days=2, val_days=1)
     last = read_records(tmp_path)[-1]
     assert {key: last[key] for key in recorded} == recorded
 

@@ -215,17 +215,13 @@ def issued_folder(tmp_path, monkeypatch):
     return root
 
 
-def test_the_parts_of_the_day_add_up(issued_folder):
+def test_parts_add_up_and_news_is_text(issued_folder):
     shown = explain("2026-03-31", "NSW1", "--known-to", "issue-time")
     assert read_line(shown, "agent 0") == "agent 0 25.0 % 7920 +30 +20 1992"
     assert read_line(shown, "agent 1").endswith(" 6008")
     assert read_line(shown, "weighted").endswith(" 8000")
     assert read_line(shown, "forecast minus published").endswith(" +100")
     assert all(len(line) <= 80 for line in shown.splitlines() if "The record" not in line)
-
-
-def test_what_was_read_is_shown_as_text(issued_folder):
-    shown = explain("2026-03-31", "NSW1")
     assert "example.org: <script>alert('storm')</script>" in shown
     assert "read by" not in shown and "2026 16:40" in shown
 

@@ -7,13 +7,8 @@ import pytest
 from compevo_core.config.run import RunConfig
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import ConfigError, DataError
-from compevo_pipeline.config.settings import (
-    REPOSITORY,
-    Layout,
-    Settings,
-    ensure_dagster_home,
-    process_rank,
-)
+from compevo_pipeline.config import settings as environment
+from compevo_pipeline.config.settings import REPOSITORY, Layout, Settings
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.storage import runs
 from tests.support.window_samples import make_window, make_window_set
@@ -40,8 +35,8 @@ def test_the_defaults_are_sample_mode_below_the_repository():
     ],
 )
 def test_a_setting_is_read_from_its_variable(variables, setting, value):
-    environment = {f"COMPEVO_{name}": text for name, text in variables.items()}
-    assert getattr(Settings.from_environment(environment), setting) == value
+    given = {f"COMPEVO_{name}": text for name, text in variables.items()}
+    assert getattr(Settings.from_environment(given), setting) == value
 
 
 ACCOUNT = {"PEMS_USER": "canary", "PEMS_PASSWORD": "canary"}
@@ -75,9 +70,9 @@ def test_a_home_of_dagster_is_a_folder_that_exists(tmp_path, monkeypatch):
     for home in (tmp_path / "none", tmp_path / "file", "dagster_home"):
         monkeypatch.setattr("os.environ", {"DAGSTER_HOME": str(home)})
         with pytest.raises(ConfigError, match=rf"'{home}'.*dagster\.yaml, or unset DAGSTER_HOME"):
-            ensure_dagster_home()
+            environment.ensure_dagster_home()
     monkeypatch.setattr("os.environ", {})
-    assert ensure_dagster_home() == REPOSITORY / "dagster_home"
+    assert environment.ensure_dagster_home() == REPOSITORY / "dagster_home"
 
 
 def test_synthetic_and_real_data_never_share_a_folder(tmp_path):
@@ -91,10 +86,10 @@ def test_the_rank_is_read_from_torchrun(monkeypatch):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert process_rank() == (3, 4, 1)
+    assert environment.process_rank() == (3, 4, 1)
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name)
-    assert process_rank() == (0, 1, 0)
+    assert environment.process_rank() == (0, 1, 0)
 
 
 def test_a_run_is_named_by_configuration_and_data():

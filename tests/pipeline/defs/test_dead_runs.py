@@ -18,10 +18,10 @@ import pytest
 from compevo_pipeline.config.settings import REPOSITORY
 from compevo_pipeline.defs.dead_runs import hold_run_lock, sweep_dead_runs
 from compevo_pipeline.defs.jobs import run_job
-from tests.pipeline.launchers.test_launchers import is_running
+from tests.pipeline.launchers.test_launchers import PATIENCE_S, is_running, wait_until
 
 DEFINITIONS = REPOSITORY / "tests" / "support" / "pooled_defs.py"
-PATIENCE_S = 120.0
+OF_DAEMON = {".dagster/grpc_info": "{}"}
 MACHINES = {
     "a reboot of this machine": (socket.gethostname(), "another", True),
     "a container made again": ("another", "{boot}", True),
@@ -39,13 +39,6 @@ def materialize(home, seconds):
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -112,13 +105,8 @@ def test_a_run_with_its_lock_is_left(instance):
 @pytest.mark.parametrize(
     ("tags", "in_pods", "swept", "status"),
     [
-        ({".dagster/grpc_info": "{}"}, False, 1, "FAILURE"),
-        (
-            {".dagster/grpc_info": "{}", "status": dg.DagsterRunStatus.CANCELING},
-            False,
-            1,
-            "CANCELED",
-        ),
+        (OF_DAEMON, False, 1, "FAILURE"),
+        (OF_DAEMON | {"status": dg.DagsterRunStatus.CANCELING}, False, 1, "CANCELED"),
         ({"status": dg.DagsterRunStatus.SUCCESS}, False, 0, "SUCCESS"),
         ({}, True, 0, "STARTED"),
     ],
@@ -148,19 +136,17 @@ def test_slots_of_an_ended_run_are_freed(instance):
     assert not instance.event_log_storage.get_concurrency_run_ids()
 
 
-def test_a_run_takes_a_dead_ones_slot(home, monkeypatch):
+def test_a_run_takes_a_dead_ones_slot(home, instance, monkeypatch):
+    dead = claim(instance)
+    os.close(hold_run_lock(instance, dead))
     monkeypatch.setenv("DAGSTER_HOME", str(home))
-    with dg.DagsterInstance.get() as instance:
-        dead = claim(instance)
-        os.close(hold_run_lock(instance, dead))
-
     defs = runpy.run_path(str(DEFINITIONS))["defs"]
+
     assert run_job(defs, "full", "electricity") == []
-    with dg.DagsterInstance.get() as instance:
-        (done,) = (run for run in instance.get_runs() if run.run_id != dead)
-        assert instance.get_run_by_id(dead).status is dg.DagsterRunStatus.CANCELED
-        assert not instance.event_log_storage.get_concurrency_run_ids()
-        assert (home / "run_locks" / f"{done.run_id}.lock").exists()
+    (done,) = (run for run in instance.get_runs() if run.run_id != dead)
+    assert instance.get_run_by_id(dead).status is dg.DagsterRunStatus.CANCELED
+    assert not instance.event_log_storage.get_concurrency_run_ids()
+    assert (home / "run_locks" / f"{done.run_id}.lock").exists()
 
 
 @pytest.mark.parametrize(("host", "boot", "is_ended"), MACHINES.values(), ids=list(MACHINES))

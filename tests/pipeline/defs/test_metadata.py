@@ -152,9 +152,7 @@ def test_a_drawing_has_axes():
 
 
 def test_larger_values_are_drawn_higher():
-    ((first, second, last),) = polylines(
-        metadata.render_sketch({"a": [1.0, 3.0, 2.0]}, ends=(1, 3))
-    )
+    ((first, second, last),) = polylines(metadata.render_sketch({"a": [1, 3, 2]}, ends=(1, 3)))
     assert first[0] == 0 < second[0] < last[0] == 240
     assert first[1] > last[1] > second[1]
 
@@ -223,10 +221,15 @@ def run(view, fails=False):
     return job.execute_in_process(run_config={"loggers": {"progress": {}}}, raise_on_error=False)
 
 
-def test_a_log_gets_failed_checks_at_once():
+def test_a_log_gets_failed_checks_and_finished_steps():
     view = make_view(["thing"])
     run(view)
     assert text_of(view) == "[    0s  0/1]   check failed, thing: sane: odd\n"
+
+    # A minute passes whenever somebody looks, so that every message is a line.
+    view = make_view(["thing"], clock=itertools.count(0, 60).__next__)
+    run(view)
+    assert re.search(r"thing done in [0-9]s,", text_of(view))
 
     clock = SetClock(0.0)
     view = make_view(["thing"], clock=clock)
@@ -234,13 +237,6 @@ def test_a_log_gets_failed_checks_at_once():
         view.show(f"round {clock.now}")
     shown = "[ 30s 0/1] round 30 [ 1m00s 0/1] round 60 [ 1m30s 0/1] round 90"
     assert " ".join(text_of(view).split()) == shown
-
-
-def test_a_finished_step_says_how_long_it_took():
-    # A minute passes whenever somebody looks, so that every message is a line.
-    view = make_view(["thing"], clock=itertools.count(0, 60).__next__)
-    run(view)
-    assert re.search(r"thing done in [0-9]s,", text_of(view))
 
 
 def test_a_failed_step_shows_its_reason():

@@ -54,11 +54,9 @@ def mark_issued(layout, origin, until):
 
 
 def evaluate(instance, repository, name, at):
-    schedule = repository.get_schedule_def(name)
-    with dg.build_schedule_context(
-        instance=instance, scheduled_execution_time=at, repository_def=repository
-    ) as context:
-        return schedule.evaluate_tick(context)
+    given = {"scheduled_execution_time": at, "repository_def": repository}
+    with dg.build_schedule_context(instance, **given) as context:
+        return repository.get_schedule_def(name).evaluate_tick(context)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +401,8 @@ def test_failed_checks_are_told_once(settings, receiver, tmp_path):
 
 
 def test_each_block_of_a_family_is_told(settings, receiver, tmp_path):
-    blocks = dg.StaticPartitionsDefinition(["north", "south"])
+    names = ["north", "south"]
+    blocks = dg.StaticPartitionsDefinition(names)
 
     @dg.asset(partitions_def=blocks)
     def sales():
@@ -413,18 +412,14 @@ def test_each_block_of_a_family_is_told(settings, receiver, tmp_path):
     def schema(context):
         return dg.AssetCheckResult(passed=context.partition_key == "south", description="bad")
 
-    job = dg.define_asset_job("job", [sales], partitions_def=blocks)
-    defs = dg.Definitions(
-        assets=[sales], asset_checks=[schema], jobs=[job], executor=dg.in_process_executor
-    )
+    job = dg.define_asset_job("job", [sales], executor_def=dg.in_process_executor)
+    defs = dg.Definitions(assets=[sales], asset_checks=[schema], jobs=[job])
     job = defs.resolve_job_def("job")
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         # A schedule makes all runs of a night before the first one begins.
-        runs = [
-            instance.create_run_for_job(job, tags={"dagster/partition": block})
-            for block in ("north", "south")
-        ]
-        execute_run(InMemoryJob(job), runs[0], instance)
+        tags = [{"dagster/partition": name} for name in names]
+        first, _ = (instance.create_run_for_job(job, tags=each) for each in tags)
+        execute_run(InMemoryJob(job), first, instance)
         evaluate_sensor(settings, "tell_failed_checks", instance, datetime.now(UTC), defs=defs)
 
     (message,) = receiver.messages

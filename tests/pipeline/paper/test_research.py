@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -38,7 +39,7 @@ from compevo_pipeline.storage.news_store import NewsStore
 from tests.support import operational
 from tests.support import population as small
 from tests.support.commands import invoke
-from tests.support.deployment import deploy
+from tests.support.deployment import deploy, open_home
 from tests.support.live import LOG
 from tests.support.planted import base_windows, search
 from tests.support.population import join_windows, news_pool, windows
@@ -149,16 +150,6 @@ def test_an_experiment_has_its_own_changes():
         AblationConfig(experiment="tau")
 
 
-def _write_preset(path):
-    tree = search(run__rounds=2, grpo__group_size=2).to_dict()
-    lines = []
-    for section, values in tree.items():
-        known = {k: v for k, v in values.items() if v is not None and v != ()}
-        lines += [f"[{section}]", *(f"{k} = {json.dumps(v)}" for k, v in known.items())]
-    path.write_text("\n".join(lines))
-    return str(path)
-
-
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
     deployment = deploy(tmp_path_factory.mktemp("home"))
@@ -168,7 +159,15 @@ def deployment(tmp_path_factory):
 
 @pytest.mark.slow
 def test_asset_and_command_write_equal_rows(deployment, tmp_path):
-    preset = _write_preset(tmp_path / "short.toml")
+    tree = search(run__rounds=2, grpo__group_size=2).to_dict()
+    lines = [
+        f"{section}.{name} = {json.dumps(value)}"
+        for section, values in tree.items()
+        for name, value in values.items()
+        if value is not None and value != ()
+    ]
+    preset = str(tmp_path / "short.toml")
+    Path(preset).write_text("\n".join(lines))
     choice = {"preset": preset, "effects": [2.0], "seeds": 1, "series": ["NSW1"]}
     deployment.materialize("research/control", config={"research/control": choice})
 
@@ -212,10 +211,13 @@ def test_every_arm_of_specialists_is_trained_once(deployment, tmp_path, monkeypa
     run_specialists_on(deployment, "electricity", cells, log=LOG, results=tmp_path)
 
 
-def test_unknown_series_are_named(deployment):
-    plan = ControlPlan(config=search(), series=["XYZ"])
+def test_unknown_series_are_named(tmp_path):
+    workspace = open_home(tmp_path)
+    join_windows(("train", 2, 0), ("test", 1, 10)).write(workspace.layout.windows("electricity"))
+    plan = ControlPlan(config=search(news__encoder="hashing"), series=["XYZ"])
+
     with pytest.raises(ConfigError, match=r"'XYZ'.*NSW1, SA1"):
-        run_control_on(deployment, "electricity", plan, log=LOG)
+        run_control_on(workspace, "electricity", plan, log=LOG)
 
 
 @pytest.fixture
@@ -278,12 +280,12 @@ def test_folds_prints_a_table(tmp_path, stored, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_experiment_trains_each_change(tmp_path, monkeypatch):
+def test_an_experiment_trains_each_change(tmp_path):
     deployment = deploy(tmp_path / "home")
     cut = join_windows(("train", 6, 0), ("val", 2, 40), ("test", 2, 60))
     cut.write(deployment.layout.windows("electricity"))
     NewsStore(deployment.layout.news_database).upsert_articles(news_pool().articles)
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
+    experiment = partial(invoke, "paper", "experiment", home=tmp_path / "home")
 
     for words, said in (
         (["agents", "electricity", "--only", "agents=99"], "agents=99"),
@@ -291,12 +293,12 @@ def test_an_experiment_trains_each_change(tmp_path, monkeypatch):
         (["epochs", "electricity", "--budget", "small"], "budget"),
     ):
         with pytest.raises(ConfigError, match=said):
-            invoke("paper", "experiment", *words)
+            experiment(*words)
     assert not deployment.layout.results.exists()
 
     given = ["--preset", "tiny", "--budget", "quick", "--set", "run.rounds=1"]
     names = "instruction=original,instruction=paraphrased"
-    shown = invoke("paper", "experiment", "instruction", "electricity", "--only", names, *given)
+    shown = experiment("instruction", "electricity", "--only", names, *given)
     results = deployment.layout.results
     assert shown.endswith(f"compevo paper table sensitivity --results {results}\n")
     rows = pl.read_csv(deployment.layout.results / "experiment-instruction-electricity.csv")
@@ -320,22 +322,20 @@ def test_an_experiment_trains_each_change(tmp_path, monkeypatch):
     # What another experiment compares with is the same training: it is not made again.
     kept = list_runs()
     weight = RunConfig.preset("tiny").objective.lambda_pg
-    only = f"lambda-pg={weight:g}"
-    invoke("paper", "experiment", "lambda-pg", "electricity", "--only", only, *given)
+    experiment("lambda-pg", "electricity", "--only", f"lambda-pg={weight:g}", *given)
     assert list_runs() == kept
 
 
-def test_a_run_of_another_system_is_refused(tmp_path, monkeypatch):
+def test_a_run_of_another_system_is_refused(tmp_path):
     layout = deploy(tmp_path).layout
     join_windows(("test", 2, 0)).write(layout.windows("electricity"))
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path))
     run = layout.run("other")
     config = find_variant("mael").configure(RunConfig.preset("tiny"))
     write_json(RunFolder(run).model_config_file, config.to_dict())
 
     for name, said in (("news", "run of mael.* of compevo"), ("news-mad-rl", "mael.* of mad-rl")):
         with pytest.raises(ConfigError, match=said):
-            invoke("paper", "experiment", name, "electricity", "--run", run)
+            invoke("paper", "experiment", name, "electricity", "--run", run, home=tmp_path)
 
 
 def test_a_numeric_method_needs_no_news(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, timedelta
+from functools import partial
 
 import dagster as dg
 import polars as pl
@@ -44,10 +45,8 @@ def deployment(tmp_path_factory):
     deployment = deploy(tmp_path_factory.mktemp("home"))
     names = ["train"] * 12 + ["val"] * 4 + ["test"] * 4
     subsets = {"test": ("n2f-test-100", "aemo-2021")}
-    windows = [
-        make_window(i, split=name, subsets=subsets.get(name, ())) for i, name in enumerate(names)
-    ]
-    WindowSet(windows, dataset="electricity").write(deployment.layout.windows("electricity"))
+    windows = [make_window(i, split=n, subsets=subsets.get(n, ())) for i, n in enumerate(names)]
+    make_set(windows).write(deployment.layout.windows("electricity"))
     return deployment
 
 
@@ -188,10 +187,10 @@ def test_windows_of_the_paper_are_scored(paper_archive, tmp_path, monkeypatch):
     (row,) = pl.read_csv(workspace.layout.results / "paper-windows.csv").to_dicts()
     assert (row["train"], row["val"], row["test"]) == (12, 3, 3)
 
-    for name, value in {"HOME": home, "MODE": "archive", "ARCHIVE": paper_archive}.items():
-        monkeypatch.setenv(f"COMPEVO_{name}", str(value))
+    monkeypatch.setenv("COMPEVO_ARCHIVE", str(paper_archive))
+    pair = partial(invoke, "paper", "pair", "paper-original", home=home, mode="archive")
     for method in ("persistence", "calendar-ridge", "persistence"):
-        invoke("paper", "pair", "paper-original", "--method", method)
+        pair("--method", method)
     pairs = pl.read_csv(workspace.layout.results / "paired-benchmark-paper-original.csv")
     assert set(pairs["method_a"]) == {"persistence", "calendar-ridge"}
     of_naive = pairs.filter(method_a="persistence", subset="paper-original")
@@ -201,7 +200,7 @@ def test_windows_of_the_paper_are_scored(paper_archive, tmp_path, monkeypatch):
     thinned = BenchmarkData.read(workspace, "paper-original", every=2)
     for method in map(find_method, ("persistence", "calendar-ridge")):
         thinned.run(method, thinned.prepare(workspace, method, find_budget("quick")), 0)
-    invoke("paper", "pair", "paper-original", "--method", "persistence", "--every", "2")
+    pair("--method", "persistence", "--every", "2")
     both = pl.read_csv(workspace.layout.results / "paired-benchmark-paper-original.csv")
     assert "paper-original-every-2" in set(both["subset"]) and len(both) > len(pairs)
 
@@ -280,24 +279,12 @@ def test_each_test_set_has_a_table():
     assert re.findall(r"^Elec.*?gbm +(\S+)", shown, re.M | re.S) == ["1.5", "2.5"]
 
 
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COMPEVO_MODE", "sample")
-    layout = open_home(tmp_path / "home").layout
-
-    def write(dataset, windows):
-        WindowSet(windows, dataset=dataset).write(layout.windows(dataset))
-        return layout
-
-    return write
-
-
-def test_every_method_has_rows_with_cost(tmp_path, store):
+def test_every_method_has_rows_with_cost(tmp_path):
     names = ["train"] * 24 + ["val"] * 6 + ["test"] * 4
-    store("traffic", [make_window(i, split=n, dataset="traffic") for i, n in enumerate(names)])
+    windows = [make_window(i, split=n, dataset="traffic") for i, n in enumerate(names)]
+    WindowSet(windows, dataset="traffic").write(open_home(tmp_path).layout.windows("traffic"))
     words = ("traffic", "--methods", "dlinear,gpt4ts-no-lm", "--seeds", 2)
-    shown = invoke("paper", "benchmark", *words, "--results", tmp_path / "rows")
+    shown = invoke("paper", "benchmark", *words, "--results", tmp_path / "rows", home=tmp_path)
     assert f"compevo paper table main --results {tmp_path / 'rows'}\n" in shown
 
     first = pl.read_csv(tmp_path / "rows" / "benchmark-traffic.csv").filter(entity="pooled")
@@ -311,18 +298,19 @@ def test_every_method_has_rows_with_cost(tmp_path, store):
     assert set(first["learning_rate"]) == {0.001}
 
 
-def test_the_first_test_sets_can_be_scored(tmp_path, store):
+def test_the_first_test_sets_can_be_scored(tmp_path):
     windows = [make_window(i) for i in range(4)] + [
         make_window(10 + i, split="test", subsets=(subset,))
         for i, subset in enumerate(["n2f-test-100", "aemo-2021"])
     ]
-    layout = store("electricity", windows)
+    layout = open_home(tmp_path).layout
+    make_set(windows).write(layout.windows("electricity"))
 
     stored, both = [], ["aemo-2021", "n2f-test-100"]
     for options, expected in (([], both), (["--scopes", "1"], both[1:])):
         benchmark_results = tmp_path / f"results-{len(expected)}"
         words = ("electricity", "--methods", "persistence", *options)
-        invoke("paper", "benchmark", *words, "--results", benchmark_results)
+        invoke("paper", "benchmark", *words, "--results", benchmark_results, home=tmp_path)
         rows = pl.read_csv(benchmark_results / "benchmark-electricity.csv")
         assert sorted(rows["subset"].unique()) == expected
 
@@ -332,15 +320,12 @@ def test_the_first_test_sets_can_be_scored(tmp_path, store):
     assert stored == [both, both]
 
 
-@pytest.fixture
-def archive(tmp_path, monkeypatch):
+def test_rows_are_shown_among_published_ones(tmp_path, monkeypatch):
     write_task(tmp_path / "archive")
     monkeypatch.setenv("COMPEVO_ARCHIVE", str(tmp_path / "archive"))
-    monkeypatch.setenv("COMPEVO_HOME", str(tmp_path / "home"))
 
+    shown = invoke("paper", "experiment", "context", "--results", tmp_path, home=tmp_path)
 
-def test_rows_are_shown_among_published_ones(archive, tmp_path):
-    shown = invoke("paper", "experiment", "context", "--results", tmp_path)
     assert "| 0.750" in shown and "Chronos Large | 0.326" in shown
     rows = pl.read_csv(tmp_path / "context-is-key.csv")
     assert rows["score"].to_list() == [0.75, 0.75] and rows["samples"].to_list() == [25, 25]

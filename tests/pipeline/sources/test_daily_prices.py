@@ -78,11 +78,7 @@ def test_a_page_is_asked_once_a_day(home, replay):
 
 @pytest.mark.parametrize(
     ("status", "text"),
-    [
-        (403, "<title>Just a moment...</title>"),
-        (200, "<title>Login</title>"),
-        (200, "<p>Back soon"),
-    ],
+    [(403, "<title>Just a moment...</title>"), (200, "<title>Login</title>"), (200, "<p>Soon")],
 )
 def test_a_wall_ends_the_asking(home, replay, status, text):
     slugs = list(bitinfocharts.METRICS)

@@ -18,8 +18,8 @@ from tests.support.sources import raw
 
 HEADED = ("aemo-price", "aemo-collected", "aud-usd", "bitcoin-table", "ecb", "weather")
 TABLES = (*HEADED, "rba", "pems-hours", "pems-five-minutes")
-REPORTS = ("aemo-histdemand", "aemo-mmsdm", "aemo-operational-report")
-PAGE = b"<!DOCTYPE html><title>403</title>"
+WITH_NUMBERS = ("aemo-price", "aud-usd", "weather", "rba")
+FORMS = (*TABLES, "aemo-histdemand", "aemo-mmsdm", "aemo-operational-report")
 
 
 def cut_last_line(content):
@@ -27,16 +27,16 @@ def cut_last_line(content):
     return content.rstrip()[: -len(last) // 2]
 
 
-def repeat_last_row(content):
-    return content.rstrip() + b"\n" + content.rstrip().rsplit(b"\n", 1)[-1] + b"\n"
-
-
 def spoil_byte(content):
     lines = content.split(b"\n")
     return b"\n".join([*lines[:2], b"\xff" + lines[2], *lines[3:]])
 
 
-def replace_letters_of_a_number(content):
+def repeat_last_row(content):
+    return content.rstrip() + b"\n" + content.rstrip().rsplit(b"\n", 1)[-1] + b"\n"
+
+
+def spoil_number(content):
     return re.sub(rb"\.\d+(?=[^.]*$)", b".x", content)
 
 
@@ -59,26 +59,18 @@ def put(*path, value):
     return change
 
 
-DAMAGES = [
-    *((name, "empty", lambda _: b"", SourceTransient, "empty") for name in (*TABLES, *REPORTS)),
-    *((name, "page", lambda _: PAGE, SchemaDrift, "web page") for name in (*TABLES, *REPORTS)),
-    *(
-        (name, "byte", spoil_byte, SchemaDrift, "line 3: byte 0xff")
-        for name in (*TABLES, *REPORTS)
-        if name != "rba"  # its notes come in two encodings
-    ),
-    *(
-        (name, "header", lambda content: b"a,b" + content, SchemaDrift, "line 1: the header")
-        for name in HEADED
-    ),
-    *((name, "rows", lambda content: content.split(b"\n")[0] + b"\n", SchemaDrift, "no rows")
-      for name in HEADED),
-    *((name, "cut", cut_last_line, SchemaDrift, r"line \d+: ") for name in (*TABLES, *REPORTS)),
-    *((name, "twice", repeat_last_row, SchemaDrift, r"line \d+: .* is a duplicate")
-      for name in TABLES),
-    *((name, "number", replace_letters_of_a_number, SchemaDrift, r"line \d+: .* not a number")
-      for name in ("aemo-price", "aud-usd", "weather", "rba")),
-]  # fmt: skip
+#: Damage that several forms have, what it ends in, and what is said.
+COMMON = {
+    "empty": (FORMS, lambda _: b"", SourceTransient, "empty"),
+    "page": (FORMS, lambda _: b"<!DOCTYPE html><title>403</title>", SchemaDrift, "web page"),
+    # The notes of the RBA come in two encodings.
+    "byte": ([one for one in FORMS if one != "rba"], spoil_byte, SchemaDrift, "line 3: byte 0xff"),
+    "header": (HEADED, lambda content: b"a,b" + content, SchemaDrift, "line 1: the header"),
+    "rows": (HEADED, lambda content: content.split(b"\n")[0] + b"\n", SchemaDrift, "no rows"),
+    "cut": (FORMS, cut_last_line, SchemaDrift, r"line \d+: "),
+    "twice": (TABLES, repeat_last_row, SchemaDrift, r"line \d+: .* is a duplicate"),
+    "number": (WITH_NUMBERS, spoil_number, SchemaDrift, r"line \d+: .* not a number"),
+}
 
 SA1 = ("regions", "SA1", "demand")
 HOURS = '"2025-11-10T22:00", "2025-11-10T23:00"'
@@ -211,10 +203,13 @@ REFUSED = {
     ],
 }
 
-DAMAGES += [
-    (name, f"form-{number}", damage, *([SchemaDrift] if len(said) == 1 else []), *said)
-    for name, rows in REFUSED.items()
-    for number, (damage, *said) in enumerate(rows)
+DAMAGES = [
+    *((name, kind, *case) for kind, (names, *case) in COMMON.items() for name in names),
+    *(
+        (name, f"form-{number}", damage, *([SchemaDrift] if len(said) == 1 else []), *said)
+        for name, rows in REFUSED.items()
+        for number, (damage, *said) in enumerate(rows)
+    ),
 ]
 
 

@@ -15,16 +15,13 @@ SAMPLE = "AULF_test_data_sample.json"
 STAMPED = "On 2021-04-03 {}:00, the news can change the time series fluctuation that {}"
 
 
-def parse_news_of(news):
-    """Parse the news that a prompt of the benchmark, here of a holiday, ends with."""
-    prompt = BENCHMARK["input"].replace("not a public holiday", "a public holiday: Easter Sunday")
-    content = json.dumps([BENCHMARK | {"input": f"{prompt}{news}"}])
-    return news2forecast.parse_prompt_articles(raw(SAMPLE, content, news2forecast.SOURCE))
-
-
 def test_stamped_news_is_read_in_sydney_time():
     items = (("11:42", "Flooding may follow."), ("23:40", "A leak. On the run."))
-    frame = parse_news_of(" ".join(STAMPED.format(*item) for item in items))
+    news = " ".join(STAMPED.format(*item) for item in items)
+    prompt = BENCHMARK["input"].replace("not a public holiday", "a public holiday: Easter Sunday")
+    content = json.dumps([BENCHMARK | {"input": f"{prompt}{news}"}])
+
+    frame = news2forecast.parse_prompt_articles(raw(SAMPLE, content, news2forecast.SOURCE))
 
     assert frame["title"].to_list() == [text for _, text in items]
     stamps = [datetime(2021, 4, 3, 0, 42, tzinfo=UTC), datetime(2021, 4, 3, 12, 40, tzinfo=UTC)]

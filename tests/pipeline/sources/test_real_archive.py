@@ -59,13 +59,7 @@ SERIES = {
         for region in REGIONS
     },
 }
-FILES = {
-    "aemo_histdemand": 396,
-    "aemo_price_and_demand": 157,
-    "aemo_totaldemand_half_hourly": 2,
-    "aemo_mmsdm": 10,
-    "aemo_operational_demand": 354,
-}
+FILES = dict(zip(SERIES, (396, 157, 2, 10, 354), strict=True))
 DAY = timedelta(days=1)
 
 

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from compevo_core.errors import DataError
-from compevo_pipeline.storage.embedding_store import (
-    KEYS_FILE,
-    MANIFEST_FILE,
-    VECTORS_FILE,
-    EmbeddingStore,
-)
+from compevo_pipeline.storage.embedding_store import KEYS_FILE, VECTORS_FILE, EmbeddingStore
 from tests.support.store_workers import make_vectors
 
 TITLES = [f"Title {number}" for number in range(20)]
@@ -95,7 +90,7 @@ def test_misfit_vectors_are_refused(store, titles, matrix, match):
 
 def test_a_damaged_manifest_says_what_to_do(store):
     add(store, TITLES)
-    (store.folder / MANIFEST_FILE).write_text("[]")
+    (store.folder / "manifest.json").write_text("[]")
     with pytest.raises(DataError, match="remove"):
         store.read(TITLES)
 

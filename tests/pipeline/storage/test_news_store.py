@@ -106,20 +106,16 @@ def test_a_file_that_is_no_database_is_named(store):
         store.read_articles()
 
 
-def make_archive():
-    """Three months of articles; some titles are printed again, some by a publisher of one's own."""
+@pytest.mark.parametrize("publisher", ["", "test", "own-demand"])
+def test_parts_of_time_equal_the_whole(store, publisher):
+    # Some titles are printed again, some by a publisher of one's own.
     frames = [articles(n, title="A storm of many {}", available=START + n * DAY) for n in range(90)]
     number = pl.int_range(pl.len())
     again, own = pl.lit("A headline, that many print"), pl.lit("archive:own-demand/articles.csv")
-    return pl.concat(frames).with_columns(
+    frame = pl.concat(frames).with_columns(
         title=pl.when(number % 7 == 3).then(again).otherwise("title"),
         source=pl.when(number % 5 == 0).then(own).otherwise("source"),
     )
-
-
-@pytest.mark.parametrize("publisher", ["", "test", "own-demand"])
-def test_parts_of_time_equal_the_whole(store, publisher):
-    frame = make_archive()
     # Written in two parts, the later one first, with an id that breaks a tie.
     store.upsert_articles(frame[40:])
     store.upsert_articles(frame[:40])

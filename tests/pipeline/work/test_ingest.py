@@ -9,14 +9,8 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
+from compevo_core import errors
 from compevo_core.data.schemas import COVARIATE_SCHEMA
-from compevo_core.errors import (
-    DataError,
-    SchemaDrift,
-    SourceAbsent,
-    SourceRejected,
-    SourceTransient,
-)
 from compevo_pipeline.sources.common.base import FrameKind, Mode
 from compevo_pipeline.sources.common.ledger import EntryState
 from compevo_pipeline.sources.feeds import Feed, default_feeds
@@ -34,7 +28,7 @@ from tests.support.window_samples import make_published
 NOW = datetime(2026, 4, 1, tzinfo=UTC)
 PRESENT = datetime(2020, 2, 2, tzinfo=UTC)
 FILE = "archive:aemo/PRICE_AND_DEMAND_202001_NSW1.csv"
-ABSENT = SourceAbsent("no file aemo/* under the archive")
+ABSENT = errors.SourceAbsent("no file aemo/* under the archive")
 OPERATIONAL = "electricity-operational"
 PRODUCT = "aemo_operational_demand"
 FIRST_HOUR = datetime(2026, 7, 19, 1)  # noqa: DTZ001 - NEM time
@@ -58,9 +52,9 @@ def article(number, seen="20260318T031500Z", **changes):
 
 def test_a_mistyped_year_leaves_a_store_empty(workspace):
     files, late = [raw("a.csv", "x", "aemo")], move(series(), "45y")
-    with pytest.raises(SchemaDrift, match="2026-04-01"):
+    with pytest.raises(errors.SchemaDrift, match="2026-04-01"):
         ingest(workspace, FrameKind.SERIES, files, lambda _: late, "electricity")
-    with pytest.raises(DataError, match="compevo fit"):
+    with pytest.raises(errors.DataError, match="compevo fit"):
         workspace.series_store().read("electricity")
     assert not list(workspace.layout.raw.rglob("*.csv"))
 
@@ -93,7 +87,7 @@ def test_a_gap_is_refused_unless_accepted(workspace):
     file = raw("PRICE_AND_DEMAND_202001_NSW1.csv", head + "".join(rows), "aemo_price_and_demand")
     (aemo,) = [feed for feed in default_feeds()["electricity"] if feed.name == "aemo"]
     feed = replace(aemo, read_files=lambda *_: iter([file]))
-    with pytest.raises(SchemaDrift, match="tolerate_gaps"):
+    with pytest.raises(errors.SchemaDrift, match="tolerate_gaps"):
         ingest_feed(workspace, feed, "electricity", log=LOG)
     assert ingest_feed(workspace, feed.accept_gaps(), "electricity", log=LOG)["new"] == 4
 
@@ -121,8 +115,8 @@ FRAMES = {
 
 @pytest.mark.parametrize(("frame", "problem"), FRAMES.values(), ids=FRAMES)
 def test_only_an_impossible_row_is_refused(frame, problem):
-    refused = pytest.raises(SchemaDrift, match=f"^{FILE}: {problem}") if problem else nullcontext()
-    with refused:
+    is_refused = pytest.raises(errors.SchemaDrift, match=f"^{FILE}: {problem}")
+    with is_refused if problem else nullcontext():
         refuse_series(frame, BUILT_IN["electricity"].rules, PRESENT)
 
 
@@ -133,7 +127,7 @@ def test_forecast_weather_must_be_numbers():
         refuse_forecasts(frame, BUILT_IN["electricity-operational"].rules, frame.clear())
 
     admit_weather(20.0)
-    with pytest.raises(SchemaDrift):
+    with pytest.raises(errors.SchemaDrift):
         admit_weather(float("nan"))
 
 
@@ -161,7 +155,9 @@ def read_values(home):
     return list(open_home(home, "archive").series_store().read("electricity")["value"])
 
 
-@pytest.mark.parametrize(("error", "is_optional"), [(ABSENT, False), (SchemaDrift("cut"), True)])
+@pytest.mark.parametrize(
+    ("error", "is_optional"), [(ABSENT, False), (errors.SchemaDrift("cut"), True)]
+)
 def test_an_absent_or_optional_feed_is_left_out(tmp_path, caplog, error, is_optional):
     caplog.set_level(logging.WARNING)
     weather = make_feed("weather", FrameKind.COVARIATES, error, is_optional=is_optional)
@@ -173,7 +169,7 @@ def test_an_absent_or_optional_feed_is_left_out(tmp_path, caplog, error, is_opti
 
 def test_weather_alone_is_no_data_set(tmp_path):
     weather = make_feed("weather", FrameKind.COVARIATES)
-    with pytest.raises(SourceAbsent, match="aemo"):
+    with pytest.raises(errors.SourceAbsent, match="aemo"):
         ingest_all(tmp_path, weather, make_feed("aemo", error=ABSENT))
     # Nothing is missing where nothing was left out: a run may ask for just the weather.
     assert list(ingest_all(tmp_path, weather)) == ["weather"]
@@ -182,22 +178,22 @@ def test_weather_alone_is_no_data_set(tmp_path):
 @pytest.mark.parametrize(("replaces", "mode"), [(True, Mode.ARCHIVE), (False, Mode.SAMPLE)])
 def test_a_declared_feed_is_never_left_out(tmp_path, replaces, mode):
     other = make_feed("other", error=ABSENT, replaces=replaces)
-    with pytest.raises(SourceAbsent):
+    with pytest.raises(errors.SourceAbsent):
         ingest_all(tmp_path, make_feed("aemo"), other, mode=mode)
 
 
 def test_a_torn_file_ends_the_run_alone(tmp_path):
-    torn = make_feed("torn", error=SchemaDrift("line 3: cut"))
-    with pytest.raises(SchemaDrift, match="line 3"):
+    torn = make_feed("torn", error=errors.SchemaDrift("line 3: cut"))
+    with pytest.raises(errors.SchemaDrift, match="line 3"):
         ingest_all(tmp_path, make_feed("aemo"), torn, make_feed("after"))
     assert read_values(tmp_path) == [7000.0, 7100.0]
 
 
 def test_live_feeds_are_read_before_one_fails(tmp_path):
-    errors = (SourceRejected("another file"), SourceTransient("the connection was cut"), None)
-    feeds = [make_feed(f"{n}", error=error, mode=Mode.LIVE) for n, error in enumerate(errors)]
+    faults = (errors.SourceRejected("another"), errors.SourceTransient("cut"), None)
+    feeds = [make_feed(f"{n}", error=error, mode=Mode.LIVE) for n, error in enumerate(faults)]
 
-    with pytest.raises(SourceTransient):
+    with pytest.raises(errors.SourceTransient):
         ingest_all(tmp_path, *feeds, mode=Mode.LIVE)
     assert read_values(tmp_path) == [7000.0, 7100.0]
 
@@ -226,7 +222,7 @@ def test_a_changed_format_stores_the_other_files(replay, live, good):
     for name in names:
         body = nemweb.pack((f"{name.removesuffix('.zip')}.CSV", "C,another format\n"))
         replay.serve({(nemweb.HOST, f"/Reports/CURRENT/{nemweb.ACTUAL}/{name}"): Answer(body=body)})
-    with pytest.raises(SchemaDrift):
+    with pytest.raises(errors.SchemaDrift):
         ingest_live(live)
     files = list(live.workspace.layout.series.rglob("*.parquet"))
 

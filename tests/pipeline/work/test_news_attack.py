@@ -18,7 +18,6 @@ from compevo_pipeline.work.next_day import LEAST_NEWS_CHANGE, _describe_crowds, 
 from tests.support.planted import planted_world, search, sentence_encoder
 from tests.support.window_samples import NOW, make_articles
 
-TEXT = "Power outage {} in NSW: blackout, storm {} cuts lines"
 COUNT = 150
 
 
@@ -32,7 +31,7 @@ def test_false_headlines_move_nothing_untold(tmp_path, sites):
     moved = seen = 0
     for day in sorted({view.origin_utc for view in views})[::6]:
         today = [view for view in views if view.origin_utc == day]
-        titles = [TEXT.format(number, number) for number in range(COUNT)]
+        titles = [f"Power outage {n} in NSW: blackout, storm {n} cuts lines" for n in range(COUNT)]
         if sites > 1:
             rng = np.random.default_rng(day.toordinal())
             unlike = [" ".join(rng.permutation(list(ascii_lowercase))[:9]) for _ in titles]

@@ -115,8 +115,7 @@ def test_news_that_moves_much_is_told(tmp_path):
     def issue_moved(day, **changes):
         issued = make_issued(origin=ORIGIN + timedelta(days=day))
         series = [
-            entry | ({"news_change": changes[entry["entity"]]} if changes else {})
-            for entry in issued.facts["series"]
+            one | {"news_change": changes.get(one["entity"])} for one in issued.facts["series"]
         ]
         moved = replace(issued, facts=issued.facts | {"series": series})
         write_issued(tmp_path, moved)

@@ -144,14 +144,13 @@ def read_all(home, dagster):
         runs = database.execute("SELECT * FROM runs").fetchall()
     stored = REPORTS.read(home) | NEWS.read(home)
     tree = read_tree(home.home)
+    kept = [name for name in tree if not name.endswith((".duckdb", ".sqlite"))]
     return {
         "entries": home.ledger.list_entries(),
         "rows": home.workspace.receipts().find(f"rows {REPORTS.dataset}", ""),
         "stored": {kind: rows.to_dicts() for kind, rows in stored.items()},
         "runs": runs,
-        "files": {
-            name: tree[name][0] for name in tree if not name.endswith((".duckdb", ".sqlite"))
-        },
+        "files": {name: tree[name][0] for name in kept},
     }
 
 

@@ -1,7 +1,7 @@
 """What new data marks as stale: what was made of it, and nothing of other data sets."""
 
 import time
-from datetime import timedelta
+from datetime import date, timedelta
 
 import dagster as dg
 import polars as pl
@@ -13,6 +13,7 @@ from compevo_pipeline.defs.asset_keys import DATASETS
 from compevo_pipeline.sources.common.base import FrameKind
 from tests.support.deployment import deploy, open_home, read_materialization
 from tests.support.store_workers import articles
+from tests.support.window_samples import make_covariates
 
 pytestmark = pytest.mark.slow
 
@@ -85,17 +86,13 @@ def test_a_new_value_marks_the_windows(real, workspace):
 def test_a_frame_is_content_too(real, workspace):
     store = workspace.series_store()
     before = store.hash_files("electricity")
-    row = pl.DataFrame(
-        {"entity": ["NSW1"], "name": ["max_temp_k"], "value": [300.0], "source": ["sample:x/y"]}
-    ).with_columns(
-        valid_date=pl.date(2026, 1, 1), available_at=pl.datetime(2026, 1, 2, time_zone="UTC")
-    )
-    store.write_frame("electricity", FrameKind.COVARIATES, row)
+    rows = make_covariates([date(2026, 1, 1)])
+    store.write_frame("electricity", FrameKind.COVARIATES, rows)
     assert len(store.hash_files("electricity")) == len(before) + 1
     with_frames = store.hash_files("electricity")
-    store.write_frame("electricity", FrameKind.COVARIATES, row)
+    store.write_frame("electricity", FrameKind.COVARIATES, rows)
     assert store.hash_files("electricity") == with_frames
-    store.write_frame("electricity", FrameKind.COVARIATES, row.with_columns(value=pl.lit(301.0)))
+    store.write_frame("electricity", FrameKind.COVARIATES, rows.with_columns(value=pl.lit(301.0)))
     assert store.hash_files("electricity") != with_frames
 
 

@@ -35,10 +35,8 @@ def make_split(n, split="train", *, first=0):
     levels = 1000 + np.random.default_rng(first).normal(0, 60, n)
     wave = 80 * np.sin(2 * np.pi * np.arange(48) / 48)
     return make_set(
-        [
-            make_window(first + day, x=level + wave, y=level - wave, split=split)
-            for day, level in enumerate(levels)
-        ]
+        make_window(first + day, x=level + wave, y=level - wave, split=split)
+        for day, level in enumerate(levels)
     )
 
 
@@ -138,10 +136,8 @@ def test_the_rate_of_least_loss_is_chosen(caplog):
     assert len(caplog.records) == len(rates)
 
     budget = replace(STANDARD, passes=4)
-    slow, quick = (
-        fit(learning_rate=rate, budget=budget).report.validation_loss for rate in rates[:2]
-    )
-    assert quick < slow
+    slow, quick = (fit(learning_rate=rate, budget=budget).report for rate in rates[:2])
+    assert quick.validation_loss < slow.validation_loss
     with pytest.raises(NonFiniteLoss, match="dlinear"):
         choose((1e30, 1e31))
 

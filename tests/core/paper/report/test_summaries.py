@@ -16,6 +16,7 @@ from compevo_core.evaluation.result_rows import write_config
 from compevo_core.paper.report import markdown, result_tables
 from compevo_core.paper.report.inputs import empty_rows, format_column, format_number, read_inputs
 from compevo_core.paper.report.page import build_sections
+from compevo_core.paper.report.result_tables import OF_PRIOR, summarize_results
 from compevo_core.report import tables
 from compevo_core.report.forecast_page import template_environment
 from compevo_core.report.tables import Table
@@ -66,20 +67,18 @@ def test_a_chance_win_is_not_called_better():
     told, chance = _paired_with_prior(-12.0, -1.0)[0], _paired_with_prior(-12.0, 0.5)[0]
     lost = told | {"method_b": "film", "interval_low": 1.0, "interval_high": 9.0}
     tests = [told | {"method_b": "gbm"}, chance, lost]
-    (result,) = result_tables.summarize_results(replace(scores, paired=tests))
+    (result,) = summarize_results(replace(scores, paired=tests))
     assert "2 of 3" in result.summary and "significant for 1" in result.summary
     assert outcomes(result) == ["unclear", "better", "worse"]
     assert np.allclose(result.rivals[0].bounds, (-12.0 / 205.0, 0.5 / 205.0))
     assert "one training" in result.summary
 
     # The interval decides, even if the mean over points is on the other side of zero.
-    (result,) = result_tables.summarize_results(
-        replace(scores, paired=[lost | {"method_b": "gbm"}])
-    )
+    (result,) = summarize_results(replace(scores, paired=[lost | {"method_b": "gbm"}]))
     assert outcomes(result) == ["lower", "unclear", "higher"]
 
     few = [chance | {"interval_low": None, "interval_high": None, "n_blocks": 3}]
-    (result,) = result_tables.summarize_results(replace(scores, paired=few))
+    (result,) = summarize_results(replace(scores, paired=few))
     assert outcomes(result)[0] == "unclear"
 
 
@@ -93,7 +92,7 @@ def test_a_win_over_the_best_leads_the_report():
     # A win that chance may have made, and a loss, are none.
     for low, high in ((-36.0, 1.0), (25.0, 36.0)):
         tests = [test | {"interval_low": low, "interval_high": high} for test in inputs.paired]
-        results = result_tables.summarize_results(replace(inputs, paired=tests))
+        results = summarize_results(replace(inputs, paired=tests))
         assert result_tables.count_verdicts(results).startswith("Of ")
 
 
@@ -102,9 +101,7 @@ def test_equal_forecasts_count_once():
     told = _paired_with_prior(-12.0, -1.0)[0]
     tests = [told | {"method_b": "gbm"}, told | {"method_b": "blend"}]
 
-    text = result_tables.count_verdicts(
-        result_tables.summarize_results(replace(scores, paired=tests))
-    )
+    text = result_tables.count_verdicts(summarize_results(replace(scores, paired=tests)))
 
     assert "Of 1 different comparisons by window CompEvo is better in 1 and worse in 0" in text
     assert "2 methods were not compared by window" in text
@@ -139,9 +136,8 @@ def test_a_refit_takes_no_test_of_others():
         make_row("compevo", 190.0, config_hash="again", refit=True),
         make_row("calendar-ridge", 205.0),
     )
-    first, again = result_tables.summarize_results(
-        make_inputs(rows=rows, paired=_paired_with_prior(-12.0, 0.5))
-    )
+    inputs = make_inputs(rows=rows, paired=_paired_with_prior(-12.0, 0.5))
+    first, again = summarize_results(inputs)
     assert [rival.test is not None for rival in (*first.rivals, *again.rivals)] == [True, False]
 
 
@@ -149,22 +145,18 @@ def test_synthetic_data_is_called_so_in_every_summary():
     rows = make_rows().with_columns(pl.lit(value=True).alias("synthetic"))
     inputs = make_inputs(rows=rows)
 
-    assert all(
-        "synthetic stand-in" in result.scope for result in result_tables.summarize_results(inputs)
-    )
+    assert all("synthetic stand-in" in result.scope for result in summarize_results(inputs))
     assert markdown.format_results(inputs).count("synthetic stand-in") >= 3
 
 
 def test_the_prior_comes_from_the_stored_configuration(tmp_path):
     config = RunConfig.preset("default")
-    rows = make_frame(
-        make_row("compevo", 210.0, config_hash=config.hash), make_row(config.forecast.prior, 205.0)
-    )
-    rows.write_csv(tmp_path / "main.csv")
+    ours = make_row("compevo", 210.0, config_hash=config.hash)
+    make_frame(ours, make_row(config.forecast.prior, 205.0)).write_csv(tmp_path / "main.csv")
     write_config(tmp_path, config)
 
     inputs = read_inputs(tmp_path, [], mode="archive", generated_at=NOW)
-    assert result_tables.OF_PRIOR["no_better"] in markdown.format_results(inputs)
+    assert OF_PRIOR["no_better"] in markdown.format_results(inputs)
 
 
 def test_every_other_method_counts_once():
@@ -178,23 +170,23 @@ def test_every_other_method_counts_once():
         make_row("film", 220.0, budget="tuned"),
         make_row("theta", 150.0),
     )
-    (result,) = result_tables.summarize_results(make_inputs(rows=rows))
+    (result,) = summarize_results(make_inputs(rows=rows))
 
     assert "2 of 3" in result.summary
     assert [round(rival.difference, 3) for rival in result.rivals[1:3]] == [-0.048, -0.091]
 
 
 def test_the_summary_compares_whole_and_parts():
-    (result,) = result_tables.summarize_results(make_inputs(rows=ROWS))
+    (result,) = summarize_results(make_inputs(rows=ROWS))
     rivals = ["compevo-equal", "compevo-prior", "gbm", "gbm-recalibrated", "blend"]
     assert [rival.row["method"] for rival in result.rivals] == rivals
     assert [round(rival.difference, 3) for rival in result.rivals[:2]] == [-0.008, -0.053]
-    assert result_tables.OF_PRIOR["lower"] in result.summary
+    assert OF_PRIOR["lower"] in result.summary
     assert [rival.is_prior for rival in result.rivals].count(True) == 1
 
     # Parts of another configuration are no rivals.
     other = make_frame(make_row("compevo", 150.0, config_hash="c9"))
-    results = result_tables.summarize_results(make_inputs(rows=pl.concat([ROWS, other])))
+    results = summarize_results(make_inputs(rows=pl.concat([ROWS, other])))
     compared = {result.scope[-2:]: len(result.rivals) for result in results}
     assert compared == {"c1": 5, "c9": 3}
 
@@ -202,10 +194,10 @@ def test_the_summary_compares_whole_and_parts():
 @pytest.mark.parametrize(
     ("mae", "interval", "outcome", "verdict"),
     [
-        (210.0, None, "higher", result_tables.OF_PRIOR["no_better"]),
-        (204.99, None, "equal", result_tables.OF_PRIOR["no_better"]),
-        (195.0, None, "lower", result_tables.OF_PRIOR["lower"]),
-        (195.0, (-12.0, -1.0), "better", result_tables.OF_PRIOR["improves"]),
+        (210.0, None, "higher", OF_PRIOR["no_better"]),
+        (204.99, None, "equal", OF_PRIOR["no_better"]),
+        (195.0, None, "lower", OF_PRIOR["lower"]),
+        (195.0, (-12.0, -1.0), "better", OF_PRIOR["improves"]),
         (195.0, (-12.0, 0.5), "unclear", "between -12.00 MW and 0.5000 MW (95 %"),
         (195.0, (None, None), "unclear", "20 block(s) of days"),
     ],
@@ -216,24 +208,24 @@ def test_only_a_significant_gain_improves_the_prior(mae, interval, outcome, verd
     other = dict(_paired_with_prior(-12.0, -1.0)[0], subset="aemo-2021")
     scores = replace(make_scores(compevo=mae, calendar_ridge=205.0), paired=[*paired, other])
 
-    (result,) = result_tables.summarize_results(scores)
+    (result,) = summarize_results(scores)
 
     assert outcomes(result) == [outcome] and result.rivals[0].is_prior
     assert verdict in result.summary
 
 
 def test_a_perfect_rival_is_not_divided_by():
-    (result,) = result_tables.summarize_results(make_scores(compevo=1.0, gbm=0.0))
+    (result,) = summarize_results(make_scores(compevo=1.0, gbm=0.0))
     assert result.rivals[0].difference == 1.0
 
 
 def test_without_a_known_prior_none_is_claimed():
     configs = {"ccompevo" * 2: {"forecast": {"prior": "none"}}}
     scores = make_scores(compevo=1_700.0, calendar_ridge=205.0)
-    (result,) = result_tables.summarize_results(replace(scores, configs=configs, paired=()))
-    assert result.summary.endswith(result_tables.OF_PRIOR["without"])
+    (result,) = summarize_results(replace(scores, configs=configs, paired=()))
+    assert result.summary.endswith(OF_PRIOR["without"])
 
-    unknown, _ = result_tables.summarize_results(make_inputs(configs={}, paired=()))
+    unknown, _ = summarize_results(make_inputs(configs={}, paired=()))
     assert "prior" not in unknown.summary
     assert not any(rival.is_prior for rival in unknown.rivals)
 
@@ -352,9 +344,8 @@ def test_variants_are_paired_by_data_set():
     table = result_tables.variant_test_table(tests, "electricity")
     assert [[*row[:2], row[-1]] for row in table.rows] == [["No GRPO", "CompEvo", "0 1"]]
     # What no row has is not a column.
-    table = result_tables.variant_test_table(
-        [variant | {"n_blocks": None, "seeds": None}], "electricity"
-    )
+    bare = variant | {"n_blocks": None, "seeds": None}
+    table = result_tables.variant_test_table([bare], "electricity")
 
     assert table.header[4:] == ["Mean difference", "95 % interval"]
     assert "Unknown here: Blocks" in table.notes[-1] and "two-sided" in table.notes[-1]
@@ -391,10 +382,8 @@ def test_quantile_methods_are_ordered_by_pinball_loss():
 
     # Rows without quantiles make nothing.
     rows = make_frame(make_row("compevo", 200.0), make_row("gbm", 180.0))
-    assert (
-        result_tables.quantile_table(rows, *SCOPE) is None
-        and result_tables.show_reliability(rows, *SCOPE) is None
-    )
+    assert result_tables.quantile_table(rows, *SCOPE) is None
+    assert result_tables.show_reliability(rows, *SCOPE) is None
 
 
 def test_the_plot_draws_each_methods_shares():
@@ -509,9 +498,8 @@ def document_of(path, *blocks):
 
 def test_a_summary_stands_under_its_own_scope_only():
     # The name of a thinned test set begins with the name of the whole one.
-    rows = make_frame(
-        make_row("compevo", 200.0), make_row("compevo", 201.0, subset="n2f-test-100-every-5")
-    )
+    thinned = make_row("compevo", 201.0, subset="n2f-test-100-every-5")
+    rows = make_frame(make_row("compevo", 200.0), thinned)
     first, second = markdown.format_results(make_inputs(rows=rows)).split("one window in 5: pooled")
 
     assert "MAE 200.0 MW" in first and "MAE 201.0 MW" in second
@@ -519,10 +507,9 @@ def test_a_summary_stands_under_its_own_scope_only():
 
 def test_without_rows_the_documents_say_so():
     inputs = make_inputs(rows=empty_rows())
-    assert (
-        markdown.format_results(inputs) == markdown.format_short_results(inputs) == markdown.NO_ROWS
-    )
-    assert result_tables.summarize_results(make_scores(gbm=180.0)) == []
+    for show in (markdown.format_results, markdown.format_short_results):
+        assert show(inputs) == markdown.NO_ROWS
+    assert summarize_results(make_scores(gbm=180.0)) == []
 
 
 @pytest.mark.parametrize("text", ["# Title", "# Title\n<a>\n", "# Title\n</a>\n<a>\n"])

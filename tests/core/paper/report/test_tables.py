@@ -129,10 +129,8 @@ def test_round_zero_is_called_untrained():
 
 
 def test_a_sweep_stands_apart_from_the_methods():
-    sweep = {"experiment": "experiment-tau"}
-    rows = make_frame(
-        make_row("compevo", 200.0), *make_cases(("tau=0.5", 190.0), ("tau=5", 209.0), **sweep)
-    )
+    swept = make_cases(("tau=0.5", 190.0), ("tau=5", 209.0), experiment="experiment-tau")
+    rows = make_frame(make_row("compevo", 200.0), *swept)
     test = PAIR | {"method_a": "tau=5", "method_b": "tau=0.5", "mean_difference": 19.0}
     inputs = make_inputs(rows=rows, paired=[test])
     tables = {table.caption: table for table in build_paper_tables("sensitivity", inputs)}
@@ -282,8 +280,6 @@ def test_a_comparison_notes_each_weakness(changes, n_notes, cells):
 
 @pytest.mark.parametrize(("error", "is_said"), [(200.0, True), (200.001, False)])
 def test_changes_that_reach_no_forecast_are_said_to(error, is_said):
-    rows = make_frame(
-        *make_cases(("tau=0.5", 200.0), ("tau=5", error), experiment="experiment-tau")
-    )
-    tables = build_paper_tables("sensitivity", make_inputs(rows=rows))
+    swept = make_cases(("tau=0.5", 200.0), ("tau=5", error), experiment="experiment-tau")
+    tables = build_paper_tables("sensitivity", make_inputs(rows=make_frame(*swept)))
     assert any(ONE_FORECAST in table.notes for table in tables) is is_said

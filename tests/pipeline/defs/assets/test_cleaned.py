@@ -15,14 +15,12 @@ from compevo_pipeline.work.deployment import Deployment
 
 
 @dg.asset
-def made() -> None:
-    """An asset of which only the newest version counts."""
+def made():
     print("a line of its log")  # noqa: T201 - captured by the run
 
 
 @dg.asset(name="made")
-def fails() -> None:
-    """The same asset, when it cannot be made."""
+def fails():
     raise dg.Failure("no")
 
 

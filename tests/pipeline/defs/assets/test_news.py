@@ -59,8 +59,7 @@ def test_a_refresh_asks_for_needed_news(tmp_path, monkeypatch, job, encoder, ask
             seen.append(name)
             raise SourceRejected("nothing to fetch")
 
-        feeds = few_feeds()[name]
-        return tuple(replace(feed, fetch_live=fetch) for feed in feeds[:1])
+        return (replace(few_feeds()[name][0], fetch_live=fetch),)
 
     settings = Settings(home=tmp_path, mode=Mode.LIVE)
     set_current_run(settings.layout(Mode.LIVE), OPERATIONAL, "one")

@@ -26,8 +26,6 @@ COLLECTED = (
 COLLECTION = raw("sa.csv", COLLECTED, "aemo_totaldemand_half_hourly")
 PRICE = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE\nSA1,2016/01/01 00:30:00,2.04,5,TRADE\n"
 MADE = datetime(2026, 7, 18, 17, 1, 4)  # noqa: DTZ001 - NEM time, the instant of CREATED
-INDEX = "I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND"
-NAME = "PUBLIC_HISTDEMAND_20190101_0000000302837680.csv"
 DISPATCH = "PUBLIC_DVD_DISPATCHREGIONSUM_201912010000.CSV"
 DISPATCH_INDEX = "I,DISPATCH,REGIONSUM,4,SETTLEMENTDATE,RUNNO,REGIONID,INTERVENTION,TOTALDEMAND,NEW"
 HEADER = "REGION,SETTLEMENTDATE,TOTALDEMAND,RRP,PERIODTYPE"
@@ -54,9 +52,7 @@ def test_aemos_file_wins_over_a_collection():
 
 def test_a_value_wins_over_a_null():
     index = "I,DISPATCH,REGIONSUM,4,SETTLEMENTDATE,REGIONID,INTERVENTION,TOTALDEMAND"
-    partial = (
-        f'C,x\n{index}\nD,DISPATCH,REGIONSUM,4,2016/01/01 00:05:00,SA1,0,9\nC,"END OF REPORT",9\n'
-    )
+    partial = report(["D,DISPATCH,REGIONSUM,4,2016/01/01 00:05:00,SA1,0,9"], index)
     raws = [raw("PUBLIC_DVD_DISPATCHREGIONSUM.CSV", partial, "aemo_mmsdm"), COLLECTION]
 
     assert aemo.parse_all(raws)["value"].to_list() == [1.0, 2.0, 3.0]
@@ -93,7 +89,7 @@ def day(date="2019/01/01"):
     ]
 
 
-def report(records, index=INDEX):
+def report(records, index="I,DEMAND,HISTORIC,1,REGIONID,SETTLEMENTDATE,PERIODID,DEMAND"):
     return nemweb.report("LFCST_HISTDEMAND", index, records, MADE)
 
 
@@ -231,9 +227,8 @@ def test_a_reissued_value_is_the_last():
 
 
 def test_a_forecast_is_known_from_its_creation():
-    found = parse_operational.parse_published(
-        wrap(FORECAST_NAME, forecast(("2026/07/19 00:30:00", "8900", "8500.5", "8100")))
-    )
+    quantiles = ("2026/07/19 00:30:00", "8900", "8500.5", "8100")
+    found = parse_operational.parse_published(wrap(FORECAST_NAME, forecast(quantiles)))
     start = datetime(2026, 7, 18, 14, 0, tzinfo=UTC)
 
     assert found.select("entity", "start_utc", "value", "available_at", "quantile").rows() == [
@@ -350,12 +345,8 @@ def make_document():
     return day
 
 
-def make_raw(document):
-    return wrap(DOCUMENT_NAME, json.dumps(document))
-
-
 def test_a_day_was_published_at_seventeen():
-    frame = parse_operational.parse_published(make_raw(make_document()))
+    frame = parse_operational.parse_published(wrap(DOCUMENT_NAME, json.dumps(make_document())))
     assert frame["available_at"].unique().to_list() == [datetime(2026, 2, 18, 7, 0, tzinfo=UTC)]
     assert frame["available_at"].max() < frame["start_utc"].min()
     first = frame.filter(entity="NSW1", start_utc=START).sort("quantile")
@@ -365,7 +356,8 @@ def test_a_day_was_published_at_seventeen():
 def test_a_null_actual_is_missing_and_not_zero():
     day = make_document()
     day["regions"]["VIC1"]["demand"]["actual"][3] = None
-    frame = validate_series(parse_operational.parse_operational(make_raw(day)))
+    file = wrap(DOCUMENT_NAME, json.dumps(day))
+    frame = validate_series(parse_operational.parse_operational(file))
     at = {"start_utc": START + timedelta(minutes=90)}
     row = frame.filter(series_id="AEMO/OPERATIONAL_DEMAND/VIC1", **at)
     assert row.select("value", "flag").rows() == [(None, "missing")]

@@ -19,11 +19,9 @@ NO_TITLES = dict.fromkeys([7, ("a", "list"), "a" * (decode.MAX_TITLE_CHARACTERS 
 EMPTY_TITLES = dict.fromkeys([None, "", " \t", "\x00\x1b[0m", "\u202e"], "")
 
 
-def test_marks_and_line_ends_are_no_text():
+def test_marks_go_and_replaced_bytes_are_counted():
     assert decode.decode_text(b"\xef\xbb\xbfa\r\nb", "x.csv") == "a\nb"
-
-
-def test_lossy_decoding_counts_only_what_it_replaced():
+    # A mark of replacement that the text holds is none of ours.
     assert decode.decode_lossy("old � ".encode() + b"\xe9\xff") == ("old � ��", 2)
 
 

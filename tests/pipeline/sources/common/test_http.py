@@ -104,9 +104,7 @@ FAULTS = {
         "reset": Answer(is_reset=True),
         "no-http": Answer(raw=b"SSH-2.0-OpenSSH_9.9\r\n\r\n"),
         "endless-headers": Answer(raw=b"HTTP/1.1 200 OK\r\n" + b"X: 1\r\n" * 300 + b"\r\n"),
-        "a-header-of-a-megabyte": Answer(
-            raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2**20 + b"\r\n\r\n"
-        ),
+        "a-megabyte-of-header": Answer(raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2**20 + b"\r\n\r\n"),
         "damaged-encoding": encoded(b"\x1f\x8bnot gzip at all"),
     },
     Throttled: {
@@ -120,9 +118,7 @@ FAULTS = {
     errors.SchemaDrift: {
         "page-as-csv": Answer(body=PAGE, kind="text/csv"),
         "page-as-html": html(b"<p>maintenance"),
-        "page-in-capitals-after-a-mark": Answer(
-            body=b"\xef\xbb\xbf  <HTML><BODY>", kind="text/csv"
-        ),
+        "page-in-capitals-and-marked": Answer(body=b"\xef\xbb\xbf  <HTML><BODY>", kind="text/csv"),
     },
 }
 """What the server does, by what it amounts to."""

@@ -10,6 +10,7 @@ import pytest
 from compevo_core.errors import SourceAbsent, SourceBlocked, SourceTransient
 from compevo_pipeline.defs.definition import to_dagster
 from compevo_pipeline.errors import Throttled
+from compevo_pipeline.sources.common import ledger
 from compevo_pipeline.sources.common.base import FrameKind
 from compevo_pipeline.sources.feeds import make_own_feeds
 from compevo_pipeline.sources.gdelt import live as gdelt_live
@@ -99,9 +100,7 @@ def ingest(home, span=HOUR):
 
 
 def test_an_empty_quarter_hour_is_given_up(home, replay, monkeypatch):
-    monkeypatch.setattr(
-        "compevo_pipeline.sources.common.ledger.ABSENT_PAUSES", [timedelta(hours=1)]
-    )
+    monkeypatch.setattr(ledger, "ABSENT_PAUSES", [timedelta(hours=1)])
     serve_gal(replay, only=slots()[1:])
     ingest(home)
     home.wait(minutes=30)
@@ -138,6 +137,7 @@ def test_one_file_is_enough_a_day_later(home, replay):
     assert states == {"frozen"}
 
 
+LAGOS = "Blackout hits a quiet suburb of Lagos today"  # of a .com.au site
 STORY = "Heatwave in Sydney pushes the power grid to its very limit"
 FIRST, SECOND, *_ = slots()
 
@@ -145,20 +145,14 @@ FIRST, SECOND, *_ = slots()
 def test_only_news_of_data_sets_is_kept(home, replay):
     replay.serve(
         {
-            gal_path(FIRST, 1): gal(FIRST, STORY, "Blackout hits a quiet suburb of Lagos today"),
+            gal_path(FIRST, 1): gal(FIRST, STORY, LAGOS),
             gal_path(FIRST, 2): gal(FIRST, "Council opens a new library", domain="b.com.au"),
             gal_path(SECOND, 1): gal(SECOND, f"{STORY} | The Herald", domain="c.com.au"),
             gal_path(SECOND, 2): gal(SECOND, "Bitcoin slides again", domain="d.example.org"),
         }
     )
     ingest(home, span=(FIRST, SECOND + timedelta(minutes=15)))
-    titles = sorted(home.articles()["title"])
-
-    assert titles == [
-        "Bitcoin slides again",
-        "Blackout hits a quiet suburb of Lagos today",  # of a .com.au site
-        STORY,
-    ]
+    assert sorted(home.articles()["title"]) == ["Bitcoin slides again", LAGOS, STORY]
 
 
 def serve_story(replay):

@@ -44,11 +44,12 @@ def fill(head, row, stamps=HOURS):
 
 
 LINES = "".join(f'{{"ts":"{t}","load":{900 + t.hour}}}\n' for t in HOURS)
+NONE = ["?", "unavailable", "unknown", "No Data", "#NV"]
 YEARS = [f"{year}," + ",".join(map(str, range(12))) for year in range(1949, 1961)]
 FORMS = {
     "household.csv": write(
         "Date;Time;Global_active_power",
-        (f"{t:%d/%m/%Y};{t:%H:%M:%S};{'?' if t.hour == 3 else 1 + t.hour / 10}" for t in HOURS),
+        (f"{t:%d/%m/%Y};{t:%H:%M:%S};{NONE[t.day % 5] if t.hour == 3 else t.hour}" for t in HOURS),
     ),
     "entsoe.csv": fill(
         '"MTU (CET/CEST)","Actual Total Load [MW]"',
@@ -59,7 +60,7 @@ FORMS = {
         "{t:%d.%m.%Y %H:%M};{end:%d.%m.%Y %H:%M};1.1{t.hour:02},5",
     ),
     "parts.csv": fill("year,month,day,hour,load", "{t.year},{t.month},{t.day},{t.hour},{load}"),
-    "lines.jsonl": LINES,
+    **dict.fromkeys(("lines.jsonl", "lines.json"), LINES),
     "HistoricalQuotes.csv": fill(
         "Date, Close/Last, Volume",
         "{t:%m/%d/%Y}, ${t.day}.50, {t.day}000",
@@ -78,8 +79,8 @@ FORMS = {
         YEARS,
     ).replace(",", ";"),
     "years-beside.csv": write(
-        "Country Name,Code," + ",".join(map(str, range(1900, 2000))),
-        ["Here,HE," + ",".join(str(1000 + i * 37 % 300) for i in range(100))],
+        '"Data Source","Indicators",\n\nName,Code,' + ",".join(map(str, range(1900, 2000))) + ",",
+        ["Here,HE," + ",".join(str(1000 + i * 37 % 300) for i in range(100)) + ","],
     ),
     "days-beside.csv": write(
         "Province," + ",".join(f"{t.month}/{t.day}/{t:%y}" for t in DAYS[:199]),
@@ -100,7 +101,9 @@ FORMS = {
         "hour;sales",
         (f"{t};{1 + t.hour}\u2019000.5{' p' if t > HOURS[900] else ''}" for t in HOURS),
     ),
-    "total.csv": fill("day,sold", "{t:%Y-%m-%d},{t.day}", DAYS[:199]) + "Total,3000\n",
+    "dwd.txt": fill("STATION;MESS_DATUM;TT", "433;{t:%Y%m%d%H};{load}"),
+    "hora.csv": fill("Fecha;Hora;AE_kWh", "{t:%d/%m/%Y};{hour};0,{load}"),
+    "text.xls": fill("ts\tload", "{t}\t{load}").replace(" 00:00:00", ""),  # as R writes
     "half-days.csv": fill("Date,Time,load", "{t:%m/%d/%Y},{t:%I:%M %p},{load}"),
     "he.csv": fill("date,HE,load", "{t:%Y-%m-%d},HE{hour:02},{t.hour}"),
     "to-24.csv": fill("Tag;Uhrzeit;Last", "{t:%d.%m.%Y};{hour}:00;{t.hour}"),
@@ -108,7 +111,7 @@ FORMS = {
     "last-of-end.csv": fill("end,load", "{t:%Y-%m-%d %H}:59:59,{t.hour}"),
     "hour-minute.csv": fill("day,hour,minute,load", "{t:%Y-%m-%d},{t.hour},0,7"),
     "hhmm.csv": fill("day,hhmm,load", "{t:%Y-%m-%d},{t.hour}00,{t.hour}"),
-    "summary.csv": fill("day,sold", "{t:%Y-%m-%d},{t.day}", DAYS[:199]) + "Average,15\nMax,31\n",
+    "summary.csv": fill("day,sold", "{t:%Y-%m-%d},{t.day}", DAYS[:199]) + "Total,9\nMax,31\n",
     "yyyymm.csv": fill("yyyymm,sold", "{t:%Y%m},{t.month}", MONTHS),
     "stunden.csv": fill("Tag;Stunde;Last", "{t:%d.%m.%Y};{t.hour:02}-{hour:02};{t.hour}"),
     "power.csv": fill("YEAR,MO,DY,HR,T2M", "{t:%Y,%m,%d},{hour},{t.hour}"),
@@ -120,7 +123,6 @@ FORMS = {
     + fill("stamp,load", "{t},{load}")
     + "\n\nTotal,3000\nMean,900\n(c) the town\n",
     "blank.csv": fill("stamp,load", "{t},{load}\n"),
-    "lines.json": LINES,
     "pandas.json": pd.DataFrame({"t": map(str, HOURS), "y": [*range(40)] * 24}).to_json(),
     "influx.json": json.dumps(
         {"results": [{"columns": ["time", "y"], "values": [[str(t), t.hour] for t in HOURS]}]}
@@ -170,6 +172,19 @@ def test_hours_are_numbered_by_clock_or_by_count(first, is_wall, span):
     assert frame["start_utc"].sort().to_list() == [*stamps.tz_convert("UTC").to_pydatetime()]
 
 
+def test_numbered_parts_of_days_are_steps():
+    # As the market of London publishes them.
+    stamps = pd.date_range("2024-03-01", periods=48 * 254, freq="30min", tz="Europe/London")
+    number = 1 + stamps.to_series().groupby(stamps.date).cumcount().to_numpy()
+    text = pd.DataFrame({"date": stamps.date, "period": number, "y": number}).to_csv(index=False)
+    draft = look("a.csv", text, zone="Europe/London")
+
+    assert 'period = "period"' in draft.text and 'step = "30min"' in draft.text
+    assert any(", 0 of them" in line for line in draft.findings)
+    with pytest.raises(CompEvoError, match=r"'period'.* 48.*--zone"):
+        look("a.csv", text)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -193,11 +208,15 @@ def test_what_is_no_table_is_refused_with_the_remedy(name, content, message):
 STRAY = [FIRST + i * timedelta(minutes=31, seconds=7 * (i % 5)) for i in range(2000)]
 SOLD = write("time,shop,amount", (f"{t},{'ab'[t.second % 2]},{5 + t.hour}" for t in STRAY))
 TWICE = write("date,sold", (f"{t:%Y-%m-%d},{t.day + again}" for t in DAYS for again in (0, 1)))
+THERE = {"zone": "Europe/Berlin"}
 BERLIN = {"periods": 960, "freq": "h", "tz": "Europe/Berlin"}
 AUTUMN, SPRING = (
     fill("ts,load", "{t:%Y-%m-%d %H:%M},{load}", pd.date_range(first, **BERLIN))
     for first in ("2023-10-15", "2023-03-15")
 )
+EASTERN = pd.date_range("2023-10-10", periods=960, freq="h", tz="America/New_York")
+SHARED = (f"{t:%m/%d/%Y %H:%M,%Z},{name},{t.hour}" for t in EASTERN for name in "AB")
+NAMES = write("Time Stamp,Time Zone,Name,Load", SHARED)
 STANDARD, LATE = (fill("ts,load", "{t},{load}", [t + n * DAY for t in HOURS]) for n in (60, 270))
 PARTS = fill("date,nr,load", "{t:%Y-%m-%d},{hour},{t.hour}")
 UNEVEN = write("ts,load", (f"{t + t.hour % 3 * timedelta(minutes=7)},{t.hour}" for t in HOURS))
@@ -207,22 +226,16 @@ REFUSALS = [
     # A text, what is said of it, each remedy that the refusal names, and the rows it gives.
     (fill("LastUpdated,Occupancy", "{t},{load}", STRAY), {}, "--step 30min --aggregate mean", 1464),
     (SOLD, {"id": "shop"}, "--step 1h --aggregate sum", 1315),
-    (TWICE, {"values": ("sold",)}, "--duplicates first", 200),
-    (TWICE, {"values": ("sold",)}, "--duplicates mean", 200),
-    (PARTS, {}, "--period nr", 960),
-    (PARTS, {}, "--id nr", 960),
+    *((TWICE, {"values": ("sold",)}, f"--duplicates {at}", 200) for at in ("first", "mean")),
+    *((PARTS, {}, f"--{by} nr", 960) for by in ("period", "id")),
     (AUTUMN, {}, "--zone Europe/Paris", 960),
-    (SPRING, {}, "--zone Europe/Paris", 960),
-    (SPRING, {}, "--zone UTC", 960),
-    (STANDARD, {"zone": "Europe/Berlin"}, "--zone=+01:00", 960),
-    *(
-        (LATE, {"zone": "Europe/Berlin"}, f"--repeated-hour {at}", 960)
-        for at in ("first", "second")
-    ),
+    (NAMES, {}, "--zone America/New_York", 1920),
+    *((SPRING, {}, f"--zone {zone}", 960) for zone in ("Europe/Paris", "UTC")),
+    (STANDARD, THERE, "--zone=+01:00", 960),
+    *((LATE, THERE, f"--repeated-hour {at}", 960) for at in ("first", "second")),
     (UNEVEN, {"step": "1h"}, "--aggregate mean", 960),
     (UNEVEN, {}, "--step 1min --aggregate last", 960),
-    (POINT, {}, "--decimal ,", 960),
-    (POINT, {}, "--decimal .", 960),
+    *((POINT, {}, f"--decimal {mark}", 960) for mark in ",."),
     (fill("ts;load", "{t};{hour}.5"), {"decimal": ","}, "--decimal .", 960),
     (fill("when,load", "{t:%y%m%d},{t.day}", DAYS), {}, "--time when --time-format %y%m%d", 200),
     (HOURLY, {"step": "1 fortnight"}, "--step 1h", 960),

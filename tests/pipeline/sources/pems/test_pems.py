@@ -137,8 +137,7 @@ def test_the_headerless_original_is_read(monkeypatch):
     assert frame.filter(series_id="PEMS862/7")["value"].unique().to_list() == [0.007]
 
 
-def local(*parts):
-    return datetime(*parts, tzinfo=UTC)  # the wall clock: the file names no zone
+EIGHT = [datetime(2026, 10, 31, 8, 5 * step, tzinfo=UTC) for step in range(12)]  # on the wall
 
 
 def minute(stamp, occupancy=".03", **changes):
@@ -146,8 +145,7 @@ def minute(stamp, occupancy=".03", **changes):
 
 
 def hour(*, drop=(), **changes):
-    stamps = [local(2026, 10, 31, 8, 5 * step) for step in range(12)]
-    return [minute(stamp, **changes) for step, stamp in enumerate(stamps) if step not in drop]
+    return [minute(stamp, **changes) for step, stamp in enumerate(EIGHT) if step not in drop]
 
 
 parse_minutes = functools.partial(parse, name="d04_text_station_5min_2026_11_01.txt")
@@ -155,8 +153,8 @@ parse_minutes = functools.partial(parse, name="d04_text_station_5min_2026_11_01.
 
 def test_twelve_intervals_are_an_hour():
     rising = [
-        minute(local(2026, 10, 31, 8, 5 * step), occupancy=f"{0.01 * (step + 1):.2f}", percent=p)
-        for step, p in enumerate(["100"] * 6 + ["50"] * 6)
+        minute(stamp, occupancy=f"{0.01 * (step + 1):.2f}", percent="100" if step < 6 else "50")
+        for step, stamp in enumerate(EIGHT)
     ]
     frame = parse_minutes(*rising)
     rows = {row["series_id"]: row for row in frame.iter_rows(named=True)}
@@ -170,7 +168,7 @@ def test_twelve_intervals_are_an_hour():
 def test_a_broken_hour_has_no_value(occupancy_cell):
     lines = hour(drop=[3])
     if occupancy_cell is not None:
-        lines.append(minute(local(2026, 10, 31, 8, 15), occupancy=occupancy_cell))
+        lines.append(minute(EIGHT[3], occupancy=occupancy_cell))
     assert occupancy(parse_minutes(*lines)).select("value", "flag").rows() == [(None, "missing")]
 
 
@@ -300,7 +298,7 @@ def test_a_short_day_is_asked_until_whole(days, site):
 
 
 @pytest.mark.parametrize("is_packed_anew", [False, True])
-def test_a_day_that_stays_short_becomes_final(days, site, monkeypatch, is_packed_anew):
+def test_a_day_that_stays_short_becomes_final(days, site, is_packed_anew):
     content = gzip.decompress(site.files[DAY_FILE][1])
     if is_packed_anew:
         site.send = lambda name: Answer(body=gzip.compress(content, mtime=len(site.log)))
@@ -313,9 +311,7 @@ def test_a_day_that_stays_short_becomes_final(days, site, monkeypatch, is_packed
     assert len(downloads(site)) == 1 + len(ABSENT_PAUSES)
     assert count_values(days) == 20
 
-    monkeypatch.setenv("COMPEVO_HOME", str(days.home))
-    monkeypatch.setenv("COMPEVO_MODE", "live")
-    shown = invoke("sources", "--dataset", "pems")
+    shown = invoke("sources", "--dataset", "pems", home=days.home, mode="live")
     assert "240 of 288" in " ".join(shown.split()) and "100 %" in shown
 
 
