@@ -189,10 +189,8 @@ def list_test_scopes(rows: pl.DataFrame, dataset: str, *, is_thinned: bool = Fal
 
 
 def select_settings(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return each method's rows of one configuration: not refitted, with most seeds.
-
-    Never by its error, which would be a choice on the test split.
-    """
+    """Return each method's rows of one configuration: not refitted, with most seeds."""
+    # A choice by error would be a choice on the test split.
     is_plain = ~pl.col("refit").fill_null(value=False)
     rows = rows.filter(is_plain | ~is_plain.any().over("method"))
     # Rows of a smaller budget are used only if there are no others.
