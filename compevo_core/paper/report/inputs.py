@@ -189,19 +189,19 @@ def list_test_scopes(rows: pl.DataFrame, dataset: str, *, is_thinned: bool = Fal
 
 
 def select_settings(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of one configuration: not refitted, with most seeds; never by its error."""
+    """Return each method's rows of one configuration: not refitted, with most seeds."""
     # A choice by error would be a choice on the test split.
-    plain = rows.filter(~pl.col("refit").fill_null(value=False))
-    rows = plain if plain.height else rows
+    is_plain = ~pl.col("refit").fill_null(value=False)
+    rows = rows.filter(is_plain | ~is_plain.any().over("method"))
     # Rows of a smaller budget are used only if there are no others.
-    rows = rows.filter(rank_budgets() == rank_budgets().min())
+    rows = rows.filter(rank_budgets() == rank_budgets().min().over("method"))
 
     settings = pl.coalesce("seedless_hash", "config_hash", pl.lit(""))
-    seeds = rows.group_by(settings.alias("settings"), maintain_order=True).agg(
-        pl.col("seed").n_unique()
-    )
-    chosen = seeds.sort("seed", descending=True, maintain_order=True)["settings"][0]
-    return rows.filter(settings == chosen)
+    seeds = pl.col("seed").n_unique().over("method", settings)
+    counted = rows.with_columns(_settings=settings, _seeds=seeds)
+    # Of several with most seeds the first.
+    most = pl.col("_settings").get(pl.col("_seeds").arg_max()).over("method")
+    return counted.filter(pl.col("_settings") == most).drop("_settings", "_seeds")
 
 
 def describe_seeds(score: Row) -> str:
@@ -231,18 +231,18 @@ def share_budget(
 
 def collect_scores(rows: pl.DataFrame, dataset: str, subset: str) -> dict[str, Row]:
     """Return the averaged row, with MAE ``by_entity``, of methods but agents, least MAE first."""
-    chosen = drop_agents(select_scope(rows, dataset, subset))
+    chosen = select_settings(drop_agents(select_scope(rows, dataset, subset)))
+    by_method: dict[str, dict[str, Row]] = {}
+    for row in average_rows(chosen, ["method", "entity"]).to_dicts():
+        by_method.setdefault(row["method"], {})[row["entity"]] = row
     scores = {}
-    for (method,), part in chosen.group_by("method", maintain_order=True):
-        by_entity = {
-            row["entity"]: row for row in average_rows(select_settings(part), ["entity"]).to_dicts()
-        }
+    for method, by_entity in by_method.items():
         pooled = by_entity.pop(POOLED, None)
         # Without a row over all series there is nothing to compare with the paper.
         if pooled is not None and method != "compevo-prior":
             texts: Row = {name: pooled[name] or "" for name in ("unit", "budget")}
             errors = {entity: row["mae"] for entity, row in by_entity.items()}
-            scores[str(method)] = {**pooled, **texts, "by_entity": errors}
+            scores[method] = {**pooled, **texts, "by_entity": errors}
     return dict(sorted(scores.items(), key=lambda item: item[1]["mae"]))
 
 

@@ -61,7 +61,7 @@ _IS_END = re.compile(
     r"[a-z]End(ing|s)?(?![a-z])|(?i:hour|interval|period)_?(?i:end)"
 )
 _KNOWN_AT = ("known_at", "available_at", "issued_at")
-_LISTED_SERIES = 3
+_LISTED_SERIES, _LISTED_FAULTS = 3, 8
 _ANY_SPLITS = {"fractions": [0.7, 0.1, 0.2]}  # of a declaration that only reads its file
 
 ALL = "all"  # what `--value` says for every column of numbers
@@ -314,9 +314,9 @@ def _describe_series(
     frame: pl.DataFrame, step: timedelta, draft: DraftedDeclaration
 ) -> list[float]:
     """Say what each series has, and return the share of its steps without a value, rounded up."""
-    gaps = []
+    gaps, faults = [], []
     for series_id, part in split_series(frame):
-        draft.warnings += describe_faults(series_id, part, step)
+        faults += describe_faults(series_id, part, step)
         measured = part.drop_nulls("value")["start_utc"].sort()
         if len(measured) < 2:
             raise DataError(f"{series_id} has {len(measured)} value(s); a forecast needs more")
@@ -331,6 +331,9 @@ def _describe_series(
             )
     if len(gaps) > _LISTED_SERIES:
         draft.findings.append(f"{len(gaps) - _LISTED_SERIES} more series in the same way")
+    draft.warnings += faults[:_LISTED_FAULTS]
+    if len(faults) > _LISTED_FAULTS:
+        draft.warnings.append(f"{len(faults) - _LISTED_FAULTS} more of the same kind")
     return gaps
 
 

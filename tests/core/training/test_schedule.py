@@ -132,10 +132,8 @@ def replay(name):
     """Share of the time gone, seconds left and seconds estimated, after each round."""
     seconds = RECORDED[name]["round_seconds"]
     total = sum(seconds) + RECORDED[name]["calibration_seconds"]
-    sections = {
-        "population": {"agents": 1 if name == "one-agent" else 3},
-        "forecast": {"layers": 4},
-    }
+    agents = 1 if name == "one-agent" else 3
+    sections = {"population": {"agents": agents}, "forecast": {"layers": 4}}
     sections |= {"grpo": {"group_size": 4}, "run": {"batch_size": 8, "validation_windows": 120}}
     config = RunConfig.from_mapping(sections)
     time_left = TimeLeft(guess_units(config, LAYERS, CALIBRATED))

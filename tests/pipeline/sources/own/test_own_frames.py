@@ -384,8 +384,9 @@ def test_odd_values_and_constants_are_warned_of():
     assert "120 code(s) of a missing value, -9999" in look(write_hours(**fillers)).warnings[0]
     zeros = {name: row.replace("-9999", "0") for name, row in fillers.items()}
     assert "OWN/load: 120 " in look(write_hours(**zeros)).warnings[0]
-    (warning,) = look(write_days("when,load\n", 700, "{t:%Y-%m-%d},5")).warnings
-    assert "OWN/load" in warning
+    nines = write_days("when,a,b,c,d,e,f,g,h,i\n", 700, "{t:%F}" + 9 * ",9")
+    same = look(nines, values=("all",)).warnings
+    assert len(same) == 9 and "OWN/a" in same[0] and same[-1] == "1 more of the same kind"
 
 
 def test_a_sheet_of_excel_is_a_table():
