@@ -133,9 +133,8 @@ def build_views(
             continue
 
         views.append(context.build_view(gridded, entity, inputs, UPCOMING_SPLIT))
-        known = slice(position - spec.lookback_steps, position - unknown_steps)
-        if np.isnan(gridded.filled[known]).any():
-            repeated[entity] = int(np.isnan(gridded.observed[known]).sum())
+        if inputs.n_repeated:
+            repeated[entity] = inputs.n_repeated
     return BuiltViews(views=tuple(views), left_out=left_out, repeated=repeated)
 
 

@@ -106,6 +106,7 @@ class InputValues:
     origin_utc: datetime
     x: FloatArray
     n_filled: int
+    n_repeated: int = 0  # inputs of a gap beyond the fill limit, which repeat the season before
     unknown_steps: int = 0
     past: FloatArray = field(default_factory=lambda: np.zeros(0))  # before the inputs
 
@@ -206,10 +207,19 @@ def cut_inputs(
     if start < 0 or known_end > len(series):
         return "the series does not reach over the inputs"
 
-    filled = series.filled[:known_end]
+    filled, n_repeated = series.filled[:known_end], 0
     if repeats and np.isnan(filled[start:]).any():
+        # The whole gap, from the first step on that the fill carried over.
+        is_missing = np.isnan(series.observed[:known_end])
+        gap_of = np.cumsum(~is_missing)  # the same for all steps of a gap
+        is_long = is_missing & np.isin(gap_of, gap_of[np.isnan(filled)])
+        n_repeated = int(is_long[start:].sum())
+
         sizes = (spec.lookback_steps, spec.horizon_steps, spec.season_steps)
-        filled = _repeat_season(series, known_end, find_seasons(spec.step, *sizes).reference)
+        season = find_seasons(spec.step, *sizes).reference
+        filled = filled.copy()
+        for at in np.flatnonzero(is_long):  # the oldest first: the season before may be a gap, too
+            filled[at] = filled[at - season] if at >= season else np.nan
     known = filled[start:]
     n_filled = int(np.isnan(series.observed[start:known_end]).sum())
     x = known
@@ -229,17 +239,7 @@ def cut_inputs(
         origin_utc=series.locate_start(position),
         x=x,
         n_filled=n_filled,
+        n_repeated=n_repeated,
         unknown_steps=unknown_steps,
         past=keep_last_run(series.filled[max(0, start - most_past) : start]),
     )
-
-
-def _repeat_season(series: GriddedSeries, known_end: int, season: int) -> FloatArray:
-    """Return filled values in which gaps longer than the fill limit have the season before."""
-    values = series.filled[:known_end].copy()
-    is_missing = np.isnan(series.observed[:known_end])
-    gap_of = np.cumsum(~is_missing)  # the same for all steps of a gap
-    is_long = is_missing & np.isin(gap_of, gap_of[np.isnan(values)])
-    for at in np.flatnonzero(is_long):  # the oldest first: the season before may be a gap, too
-        values[at] = values[at - season] if at >= season else np.nan
-    return values

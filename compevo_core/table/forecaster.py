@@ -284,9 +284,10 @@ class Forecaster:
         config = self._configure()
 
         spec = self._plan(known)
-        parts = keep_values(known.rows).group_by(SERIES, maintain_order=True)
-        each = (describe_faults(f"series {name}", part, spec.step) for (name,), part in parts)
-        if faults := [fault for some in each for fault in some]:
+        faults: list[str] = []
+        for (name,), part in keep_values(known.rows).group_by(SERIES, maintain_order=True):
+            faults += describe_faults(f"series {name}", part, spec.step)
+        if faults:
             warnings.warn(list_some(faults, "; "), stacklevel=3)
         windows = build_windows(spec, **known.list_frames(spec))
         train_windows, val_windows = windows.split("train"), windows.split("val")

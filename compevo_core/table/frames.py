@@ -343,12 +343,9 @@ def _read_column(column: Any) -> pl.Series:  # noqa: ANN401 - of pandas
     arrow = import_package("pyarrow")
     try:
         read = pl.Series(pl.from_pandas(column))
-        # Arrow holds UUIDs as their bytes.
-        return (
-            read
-            if read.dtype != pl.Binary
-            else pl.Series(pl.from_pandas(column.map(str, na_action="ignore")))
-        )
+        if read.dtype == pl.Binary:  # UUIDs, which Arrow holds as their bytes
+            read = pl.Series(pl.from_pandas(column.map(str, na_action="ignore")))
+        return read
     except arrow.ArrowException as error:
         if all(isinstance(cell, str | Real) for cell in column.dropna()):
             return pl.Series(pl.from_pandas(column.astype("string")))

@@ -338,7 +338,7 @@ def _describe_series(
 
 
 def _check(request: Request, sections: Mapping[str, Mapping[str, object]]) -> Declaration:
-    """Return the declaration that the keys which are set make, of the sections that have some."""
+    """Return the declaration of the keys that are set; ConfigError if it breaks a rule."""
     declared = {
         title: {key: value for key, value in keys.items() if value is not None}
         for title, keys in sections.items()

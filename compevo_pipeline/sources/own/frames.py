@@ -398,7 +398,7 @@ def _read_stamped(
     columns: Sequence[str],
     by: str,
 ) -> tuple[TextColumn, pl.Series, text_stamps.StampReport]:
-    """Return columns of a table, with ``entity`` and the stamps; ``by`` as of that function."""
+    """Return columns with ``entity``, and the stamps as :func:`text_stamps.read_stamps` does."""
     named = [keys.time, *columns, *filter(None, [keys.id])]
     names = pl.col(keys.id).map_elements(make_label, pl.String) if keys.id else pl.lit("")
     times = TextColumn(read_columns(raw.content, raw.name, named), raw.name, keys.time)
