@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compevo_core.agents.decoders import RetrievedArticle
+from compevo_core.data.calendar import WEEKDAYS
 from compevo_core.data.view import WindowView
 
 Tokenizer = Any
@@ -185,10 +186,9 @@ def render_forecast_prompt(
     to it, without one the forecast itself.
     """
     days = view.calendar
-    target_day = (
-        f"{days.target_date.isoformat()}, {days.target_weekday_name}{_holiday(days.target_holiday)}"
-    )
-    previous_day = f"{days.previous_weekday_name}{_holiday(days.previous_holiday)}"
+    target, previous = WEEKDAYS[days.target_weekday], WEEKDAYS[days.previous_weekday]
+    target_day = f"{days.target_date.isoformat()}, {target}{_holiday(days.target_holiday)}"
+    previous_day = f"{previous}{_holiday(days.previous_holiday)}"
 
     lines = [
         f"Historical data in {view.unit}: {', '.join(history)}",

@@ -150,7 +150,7 @@ class NewsRetriever:
             passed = self._choose_placed(view.candidate_ids, place)
         if query.is_local:
             country = DATASETS[view.dataset].find_place(view.entity).country
-            passed = [name for name in passed if pool.get_country(name) == country]
+            passed = [name for name in passed if pool.get_text(name, "country") == country]
 
         if query.region:
             wanted = query.region.lower()

@@ -71,7 +71,8 @@ class BuiltViews:
     """Views of one origin."""
 
     views: tuple[WindowView, ...]  # one for each entity, in the order of their series
-    left_out: Mapping[str, str]  # the reason for each entity that has none
+    # Why an entity has none, and from when until when it has values
+    left_out: Mapping[str, tuple[str, str]]
     # How many inputs have the season before in place of a gap that is too long to be filled
     repeated: Mapping[str, int] = field(default_factory=dict)
 
@@ -117,7 +118,7 @@ def build_views(
         spreads_news=not spec.news_source,
     )
     views: list[WindowView] = []
-    left_out: dict[str, str] = {}
+    left_out: dict[str, tuple[str, str]] = {}
     repeated: dict[str, int] = {}
 
     for entity, frame in select_newest(chosen, until):
@@ -127,8 +128,8 @@ def build_views(
         if isinstance(inputs, str):
             last_utc = gridded.locate_start(len(gridded))
             left_out[entity] = (
-                f"{inputs} (its values go from {gridded.first_utc:%Y-%m-%d %H:%M} to "
-                f"{last_utc:%Y-%m-%d %H:%M} UTC, {spec.lookback_steps} steps are needed)"
+                f"{inputs} (a look-back of {spec.lookback_steps} steps)",
+                f"{gridded.first_utc:%Y-%m-%d %H:%M} to {last_utc:%Y-%m-%d %H:%M} UTC",
             )
             continue
 
@@ -138,15 +139,19 @@ def build_views(
     return BuiltViews(views=tuple(views), left_out=left_out, repeated=repeated)
 
 
+def describe_left_out(left_out: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Say why series have no view, those with one reason together."""
+    names: dict[str, list[str]] = {}
+    for name, (reason, known) in left_out.items():
+        names.setdefault(reason, []).append(f"{name} ({known})" if known else name)
+    return [f"{list_some(some)}: {reason}" for reason, some in names.items()]
+
+
 def describe_repeated(built: BuiltViews) -> list[str]:
     """Say in which series the season before stands for a gap in the inputs."""
     counts = [f"{count} inputs of {entity}" for entity, count in built.repeated.items()]
-    if not counts:
-        return []
-    return [
-        f"{list_some(counts)} are missing, and have the values of the season before: the forecast "
-        "is less sure than its bands"
-    ]
+    what = "are missing, and have the values of the season before: the forecast is less sure"
+    return [f"{list_some(counts)} {what} than its bands"] if counts else []
 
 
 def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:
@@ -209,12 +214,12 @@ def _reach_over_closed(
     return pl.concat([frame, last])
 
 
-def select_learnt(
-    spec: DatasetSpec, series: pl.DataFrame, learnt: Collection[str]
+def select_entities(
+    spec: DatasetSpec, series: pl.DataFrame, names: Collection[str]
 ) -> tuple[pl.DataFrame, list[str]]:
-    """Return the rows of the entities that a model has learnt, and the names of the others."""
+    """Return the rows of entities, such as those a model has learnt, and the others' names."""
     chosen, _ = select_series(spec, series)
-    others = {frame["series_id"][0]: entity for entity, frame in chosen if entity not in learnt}
+    others = {frame["series_id"][0]: entity for entity, frame in chosen if entity not in names}
     return series.filter(~pl.col("series_id").is_in(list(others))), sorted(set(others.values()))
 
 
@@ -238,10 +243,8 @@ def select_live(spec: DatasetSpec, series: pl.DataFrame) -> tuple[pl.DataFrame, 
         return series, ""
 
     shown = [f"{name} (ended {end:%Y-%m-%d %H:%M} UTC)" for name, end in sorted(ended.items())]
-    chosen, _ = select_series(spec, series)
-    ids = [frame["series_id"][0] for name, frame in chosen if name in ended]
     return (
-        series.filter(~pl.col("series_id").is_in(ids)),
+        select_entities(spec, series, going_on)[0],
         f"no forecast of {list_some(shown)}: the others continue to "
         f"{max(ends.values()):%Y-%m-%d %H:%M}",
     )

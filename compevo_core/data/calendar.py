@@ -18,7 +18,7 @@ from compevo_core.errors import DataError
 HOLIDAYS_VERSION = version("holidays")
 """Release of the library of public holidays, whose rules change between releases."""
 
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +44,6 @@ class Calendar:
     previous_holiday: str
     day_of_year: int
     timezone: str
-
-    @property
-    def target_weekday_name(self) -> str:
-        """Return the English name of the target day's weekday."""
-        return _WEEKDAYS[self.target_weekday]
-
-    @property
-    def previous_weekday_name(self) -> str:
-        """Return the English name of the weekday before the target day."""
-        return _WEEKDAYS[self.previous_weekday]
 
 
 # A night writes and reads every window that there is, and series share their days.

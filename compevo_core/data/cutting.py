@@ -17,10 +17,10 @@ from typing import cast
 import numpy as np
 import polars as pl
 
-from compevo_core.data.arrays import FloatArray, keep_last_run
+from compevo_core.data.arrays import FloatArray, keep_last_run, mean_known
 from compevo_core.data.datasets import DatasetSpec
 from compevo_core.data.series import regularise_series, resample_to_step
-from compevo_core.data.steps import DAY, count_steps, shift
+from compevo_core.data.steps import DAY, WEEK, count_steps, shift
 from compevo_core.data.view import MOST_PAST, count_season_steps, find_seasons
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import read_packaged
@@ -200,7 +200,7 @@ def cut_inputs(
 
     Later values are not read. The last ``unknown_steps`` inputs were not measured yet; the same
     steps of the day before, or of the day before that, replace them. With ``repeats`` the season
-    before a gap replaces what is longer than the fill limit.
+    before a gap replaces what is longer than the fill limit, or nearer to it than the last value.
     """
     # These texts are keys of the manifest: changing one changes the published counts.
     start, known_end = position - spec.lookback_steps, position - unknown_steps
@@ -208,18 +208,9 @@ def cut_inputs(
         return "the series does not reach over the inputs"
 
     filled, n_repeated = series.filled[:known_end], 0
-    if repeats and np.isnan(filled[start:]).any():
-        # The whole gap, from the first step on that the fill carried over.
-        is_missing = np.isnan(series.observed[:known_end])
-        gap_of = np.cumsum(~is_missing)  # the same for all steps of a gap
-        is_long = is_missing & np.isin(gap_of, gap_of[np.isnan(filled)])
-        n_repeated = int(is_long[start:].sum())
-
-        sizes = (spec.lookback_steps, spec.horizon_steps, spec.season_steps)
-        season = find_seasons(spec.step, *sizes).reference
-        filled = filled.copy()
-        for at in np.flatnonzero(is_long):  # the oldest first: the season before may be a gap, too
-            filled[at] = filled[at - season] if at >= season else np.nan
+    if repeats and np.isnan(series.observed[start:known_end]).any():
+        filled = _repeat_season(series, start, known_end, spec)
+        n_repeated = int((filled != series.filled[:known_end])[start:].sum())
     known = filled[start:]
     n_filled = int(np.isnan(series.observed[start:known_end]).sum())
     x = known
@@ -243,3 +234,36 @@ def cut_inputs(
         unknown_steps=unknown_steps,
         past=keep_last_run(series.filled[max(0, start - most_past) : start]),
     )
+
+
+def _repeat_season(
+    series: GriddedSeries, start: int, known_end: int, spec: DatasetSpec
+) -> FloatArray:
+    """Return the values before a step (T,), with the season before in gaps of the inputs.
+
+    It is there where a gap is longer than the fill limit, or where the inputs, from ``start`` on,
+    change less in a season than in half the gap. Steps without a value a week before, such as
+    nights of a shop, keep what was carried over.
+    """
+    sizes = (spec.lookback_steps, spec.horizon_steps, spec.season_steps)
+    season = find_seasons(spec.step, *sizes).reference
+    week = max(season, WEEK // spec.step)
+    observed, filled = series.observed[:known_end], series.filled[:known_end].copy()
+    is_missing = np.isnan(observed)
+    is_closed = is_missing & np.isfinite(filled)
+    is_closed[:week] = False
+    is_closed[week:] &= is_missing[:-week]
+
+    def measure_change(steps: int) -> float:
+        return float(mean_known(np.abs(observed[start + steps :] - observed[start:-steps]), axis=0))
+
+    gaps = np.flatnonzero(np.diff(is_missing, prepend=False, append=False)).reshape(-1, 2)
+    for first, end in gaps[gaps[:, 1] > start - week]:
+        is_long = np.isnan(filled[end - 1])
+        is_near = measure_change(season) < measure_change((end - first + 1) // 2)
+        # The oldest first: the season before may be in the gap, too.
+        for at in range(max(first, season), end if is_long or is_near else first):
+            before = at - (week if is_closed[at - season] else season)
+            if not is_closed[at] and np.isfinite(filled[before]):
+                filled[at] = filled[before]
+    return filled

@@ -91,15 +91,11 @@ class NewsPool:
 
     def get_title(self, article_id: str) -> str:
         """Return the title of an article ("" if it has none)."""
-        return str(self._get(article_id, "title") or "")
+        return self.get_text(article_id, "title")
 
-    def get_domain(self, article_id: str) -> str:
-        """Return the domain of an article's publisher ("" if it is not known)."""
-        return str(self._get(article_id, "domain") or "")
-
-    def get_country(self, article_id: str) -> str:
-        """Return the country of an article's publisher, two letters ("" if it is not known)."""
-        return str(self._get(article_id, "country") or "")
+    def get_text(self, article_id: str, column: str) -> str:
+        """Return a text of an article, such as its "domain" or "country" ("" if not known)."""
+        return str(self._get(article_id, column) or "")
 
     def get_date(self, article_id: str) -> datetime:
         """Return when the article became available, UTC."""

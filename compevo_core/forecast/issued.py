@@ -580,7 +580,7 @@ def _describe_articles(
     return {
         name: {
             "title": news.get_title(name),
-            "domain": news.get_domain(name),
+            "domain": news.get_text(name, "domain"),
             "available_at": news.get_date(name).isoformat(),
         }
         for name in sorted(chosen)

@@ -25,6 +25,7 @@ from compevo_core.agents.text_decoder import TextDecoder
 from compevo_core.baselines.base import MethodFacts, raise_if_held_out
 from compevo_core.config.run import RunConfig
 from compevo_core.data.arrays import FloatArray
+from compevo_core.data.calendar import WEEKDAYS
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.data.scaling import Scaler
 from compevo_core.data.view import NO_BOUNDS, Window, WindowView, find_horizon, stack_rows
@@ -602,8 +603,7 @@ class AsPublished(FineTuned):
 
 def render_series(view: WindowView, is_mended: bool) -> str:
     """Return what agents read of a window: as the code writes it, or mended with true values."""
-    days = view.calendar
-    scaled = _scale(view.x, view)
+    days, scaled = view.calendar, _scale(view.x, view)
     low, high, mean = view.x.min(), view.x.max(), view.x.mean()
     holiday, known = "not a public holiday", ""
     if is_mended:
@@ -614,8 +614,8 @@ def render_series(view: WindowView, is_mended: bool) -> str:
         low, high, mean = scaled.min(), scaled.max(), scaled.mean()
     return (
         f"Values of the day before, scaled: {', '.join(f'{value:.2f}' for value in scaled)}\n"
-        f"{prompts.render_task(view)}. {days.target_date.isoformat()}, {days.target_weekday_name}, "
-        f"{holiday}. {known}\n"
+        f"{prompts.render_task(view)}. {days.target_date.isoformat()}, "
+        f"{WEEKDAYS[days.target_weekday]}, {holiday}. {known}\n"
         f"Range of the day before {low:.1f} to {high:.1f} {view.unit}, mean {mean:.1f}. "
         f"Expect {0.8 * low:.1f} to {1.2 * high:.1f} {view.unit}."
     )

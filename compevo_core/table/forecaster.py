@@ -32,7 +32,7 @@ from compevo_core.baselines import (
 )
 from compevo_core.baselines.news_ridge import reads_news
 from compevo_core.config.run import RunConfig
-from compevo_core.data.build import build_views, build_windows, describe_new, describe_repeated
+from compevo_core.data import build
 from compevo_core.data.content import describe_faults
 from compevo_core.data.datasets import ALL_SERIES, RECONCILIATIONS, WLS, DatasetSpec
 from compevo_core.data.quantiles import LEVELS, describe_missing
@@ -289,7 +289,7 @@ class Forecaster:
             faults += describe_faults(f"series {name}", part, spec.step)
         if faults:
             warnings.warn(list_some(faults, "; "), stacklevel=3)
-        windows = build_windows(spec, **known.list_frames(spec))
+        windows = build.build_windows(spec, **known.list_frames(spec))
         train_windows, val_windows = windows.split("train"), windows.split("val")
         if not len(train_windows) or not len(val_windows):
             reasons = windows.manifest["dropped_origins"]
@@ -604,7 +604,7 @@ class Forecaster:
         """
         known = self._take(df, None, news)
         spec = self._plan(known)
-        cut = build_windows(spec, **known.list_frames(spec))
+        cut = build.build_windows(spec, **known.list_frames(spec))
         windows = join_for_refit(cut.split("train"), cut.split("val"))
         pool = gather_news(known.articles, windows.views(), RunConfig().encoder)
         if not pool:
@@ -629,7 +629,7 @@ class Forecaster:
             )
         frames = known.list_frames(fit.spec)
         frames["series"] = _select(frames["series"], learnt)
-        scored = build_windows(select_later(fit.spec, cutoff), **frames, origins=origins)
+        scored = build.build_windows(select_later(fit.spec, cutoff), **frames, origins=origins)
         for reason, count in scored.manifest["dropped_origins"].items():
             warnings.warn(f"{count} window(s) left out: {reason}", stacklevel=4)
         if not scored:
@@ -702,27 +702,27 @@ class Forecaster:
         later: WindowSet | None = None
         if fit.end > fit.spec.from_market(fit.spec.spans[-1].first_day):
             frames["series"] = _select(series, learnt)
-            later = build_windows(select_later(fit.spec), **frames)
+            later = build.build_windows(select_later(fit.spec), **frames)
         views: list[WindowView] = []
         ended = sorted(set(fit.rows[SERIES]) - fit.ends.keys())
-        left_out = dict.fromkeys(ended, "no value in the last horizon of the table")
+        left_out = dict.fromkeys(ended, ("no value in the last horizon of the table", ""))
         for origin, names in fit.origins.items():
             frames["series"] = _select(series, names)
-            built = build_views(fit.spec, **frames, origin_utc=origin, repeats=True)
-            for note in describe_repeated(built):
+            built = build.build_views(fit.spec, **frames, origin_utc=origin, repeats=True)
+            for note in build.describe_repeated(built):
                 warnings.warn(note, stacklevel=3)
             if fit.form.ahead:
                 require_ahead(built.views, fit.form, steps, origin, fit.spec)
             views += built.views
             left_out |= built.left_out
+        reasons = build.describe_left_out(left_out)
         if not views:
-            why = [f"{name}: {reason}" for name, reason in left_out.items()]
-            raise DataError(f"no series can be forecast ({list_some(why)}): give the missing rows")
-        for reason in dict.fromkeys(left_out.values()):
-            names = [name for name, why in left_out.items() if why == reason]
-            warnings.warn(f"no forecast of {list_some(names)}: {reason}", stacklevel=3)
+            why = "; ".join(reasons)
+            raise DataError(f"no series can be forecast ({why}): give the missing rows")
+        for reason in reasons:
+            warnings.warn(f"no forecast of {reason}", stacklevel=3)
         if new := [view.entity for view in views if view.entity not in learnt]:
-            warnings.warn(describe_new(new), stacklevel=3)
+            warnings.warn(build.describe_new(new), stacklevel=3)
 
         population = fit.load_population([*(later.views() if later else ()), *views])
         if later is not None:

@@ -263,11 +263,7 @@ def reads_news(deployment: Deployment, datasets: Iterable[str]) -> bool:
 def check_inputs(frames: StoredFrames, origin: Origin, rule: NewsRule | None) -> DayInputs:
     """Make the views of a day and say what is missing or too old; news only with a rule."""
     built = frames.build_views(origin)
-    # Series that fail for one reason are named together.
-    by_reason: dict[str, list[str]] = {}
-    for entity, why in built.left_out.items():
-        by_reason.setdefault(why, []).append(entity)
-    missing = [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
+    missing = build.describe_left_out(built.left_out)
     warnings = build.describe_repeated(built)
     if not built.views:
         return DayInputs(built=built, newest=None, missing=tuple(missing), warnings=())
@@ -502,7 +498,7 @@ def _issue(
     rule = find_news_rule(deployment, spec.name, news_rule, run)  # checks the model's files first
     stored = StoredFrames.read(deployment, spec, reads_news=rule is not None)
     run = run or find_current_run(deployment.layout, spec.name)
-    rows, others = build.select_learnt(spec, stored.series, read_scaler(run).mean)
+    rows, others = build.select_entities(spec, stored.series, read_scaler(run).mean)
     learnt = replace(stored, series=rows)
     inputs = check_inputs(learnt, origin, rule)
     if inputs.missing or inputs.newest is None:
@@ -525,7 +521,10 @@ def _issue(
     )
 
     on_step(f"forecasting {origin.day}")
-    day_views, unknown = inputs.built.views, dict.fromkeys(others, "the model has not learnt it")
+    day_views, unknown = (
+        inputs.built.views,
+        dict.fromkeys(others, ("not learnt by the model", "")),
+    )
     if others and is_own:
         # A user's new series are forecast, too, by what the model learnt of the others.
         unlearnt = stored.series.join(rows, on="series_id", how="anti")
@@ -559,7 +558,7 @@ def _issue(
     folder = issued.write_issued(deployment.layout.issued(spec.name), forecast, supersede=supersede)
     new = [view.entity for view in day_views if view.entity in others]
     notes = (*inputs.warnings, *notes)
-    notes += tuple(f"no forecast of {entity}: {reason}" for entity, reason in unknown.items())
+    notes += tuple(f"no forecast of {reason}" for reason in build.describe_left_out(unknown))
     if new:
         notes += (f"{build.describe_new(new)}, once a whole window of theirs is in train",)
     if origin.origin_utc < _find_fitted_until(spec):

@@ -15,7 +15,7 @@ from compevo_core.data.build import (
     SUBSET,
     build_windows,
     find_next_origin,
-    select_learnt,
+    select_entities,
     select_live,
 )
 from compevo_core.data.datasets import DATASETS, ELECTRICITY, DatasetSpec, DaySubset, ZonedSpec
@@ -99,7 +99,7 @@ def test_a_series_begun_after_train_has_no_windows():
     both = build_windows(spec, pl.concat([rates, late]))
     assert both.entities == ("AUD",)
     assert both.manifest["dropped_origins"]["of a series without a train window"] > 0
-    learnt, others = select_learnt(spec, pl.concat([rates, late]), {"AUD"})
+    learnt, others = select_entities(spec, pl.concat([rates, late]), {"AUD"})
     assert (learnt["series_id"].unique().to_list(), others) == (["N2F/AUD"], ["NZD"])
 
     # Its last window ends a horizon before those of the other.

@@ -189,6 +189,22 @@ def test_a_longer_gap_has_the_season_before():
     assert "longer than the fill limit" in cut_inputs(series, 144, spec)
 
 
+def test_a_gap_has_what_lies_nearer_to_it():
+    spec = replace(ELECTRICITY, lookback_steps=144, max_fill_steps=40, max_filled_inputs=100)
+
+    def fill(value, gap, closed=()):
+        values = [None if i in gap or i % 48 in closed else value(i) for i in range(576)]
+        inputs = cut_inputs(grid_series(make_series(values), spec), 576, spec, repeats=True)
+        return inputs.n_repeated, inputs.x[np.array(gap) - 432].tolist()
+
+    in_day, night = lambda step: float(step % 48), range(20, 48)
+    assert fill(in_day, range(500, 510)) == (10, [*range(20, 30)])
+    assert fill(float, range(500, 510)) == (0, [499.0] * 10)
+    # What is closed every week is no gap.
+    assert fill(in_day, range(500, 528), night) == (0, [19.0] * 28)
+    assert fill(in_day, range(490, 500), night) == (10, [*range(10, 20)])
+
+
 def test_scaling_is_reversible_for_entities_of_train():
     scaler = Scaler.from_json(Scaler.fit(make_window_set()).to_json())
     x = np.linspace(-5.0, 2000.0, 48)

@@ -134,7 +134,7 @@ def test_only_newer_rows_move_the_forecast(fitted):
 
 def test_without_newer_rows_no_windows_are_cut(fitted, monkeypatch):
     expected = fitted.predict()
-    monkeypatch.setattr(forecaster, "build_windows", lambda *_, **__: pytest.fail("cut"))
+    monkeypatch.setattr(forecaster.build, "build_windows", lambda *_, **__: pytest.fail("cut"))
     monkeypatch.setattr(WindowSet, "read", lambda *_: pytest.fail("read"))
     pd.testing.assert_frame_equal(fitted.predict(), expected)
 

@@ -79,7 +79,7 @@ def test_new_and_ended_series_stop_no_other(run, tmp_path):
     assert "left out: OWN/new" in run("fit", "shops", "--method", "persistence")
 
     forecast = run("forecast", "shops")
-    assert "no forecast of new: " in forecast
+    assert "no forecast of new (2025-06-20" in forecast
     assert "not in the fit: newer; what was learnt of the other series" in forecast
     assert "\nnewer " in forecast
     assert "\nold " in forecast and "\nyoung" in forecast

@@ -238,11 +238,12 @@ def test_a_hot_day_is_sealed(layout, level, published, is_sealed):
 
 
 def test_one_cause_is_said_once():
-    left_out = {"NSW1": "no value since May", "SA1": "too short", "VIC1": "no value since May"}
-    built = BuiltViews(views=(), left_out=left_out)
-    frames = SimpleNamespace(build_views=lambda _: built)
+    left_out = {"NSW1": ("late", "to May"), "SA1": ("short", ""), "VIC1": ("late", "to June")}
+    frames = SimpleNamespace(build_views=lambda _: BuiltViews(views=(), left_out=left_out))
+
     missing = next_day.check_inputs(frames, ISSUED, None).missing
-    assert missing == ("NSW1, VIC1: no value since May", "SA1: too short")
+
+    assert missing == ("NSW1 (to May), VIC1 (to June): late", "SA1: short")
 
 
 @pytest.mark.parametrize(
