@@ -131,11 +131,8 @@ def _hash_statements(paths: Iterable[Path]) -> dict[Path, str]:
         key = hash_text(text)
         if key not in cached:
             # What a TOML file says without its comments.
-            is_code = path.suffix == ".py"
-            dump = (
-                _dump_statements(text) if is_code else json.dumps(tomllib.loads(text), default=str)
-            )
-            cached[key] = hash_text(dump)
+            said = _dump_statements(text) if path.suffix == ".py" else str(tomllib.loads(text))
+            cached[key] = hash_text(said)
         hashes[path] = cached[key]
 
     if len(cached) > count:

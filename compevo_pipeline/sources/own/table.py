@@ -224,6 +224,13 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
     below = split_cells(body.partition("\n")[0], separator)
     if len(below) == len(cells) + 1 and not below[-1].strip():
         cells.append("")
+    if pl.Series([*filter(None, cells)]).is_duplicated().any() and _are_names(["", *below[1:]]):
+        # Names over two rows, as of pandas' levels; a third may name the stamps.
+        pairs = zip(cells, map(str.strip, below), strict=False)
+        cells = [" ".join(dict.fromkeys(filter(None, pair))) for pair in pairs]
+        notes, body = notes + 1, body.partition("\n")[2]
+        below = split_cells(body.partition("\n")[0], separator)
+        cells[0] = cells[0] if any(below[1:]) else below[0].strip()
     body = _leave_out_notes_below(body, separator, len(cells))
     if not header.strip() or not body.strip():
         raise DataError(

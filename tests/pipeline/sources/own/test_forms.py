@@ -92,6 +92,8 @@ FORMS = {
         DAYS[:40],
     ),
     "hour-ending.csv": fill("Date,Hour Ending,MW", "{t:%m/%d/%Y},{hour},{load}"),
+    "levels.csv": fill(",north,north\n,load,temp", "{t},{load},1"),
+    "quotes.csv": fill("Price,Close,Close\nTicker,A,B\nDate,,", "{t:%Y-%m-%d},{load},1", DAYS[1:]),
     "logger.csv": fill("TIMESTAMP,load\nTS,MW", "{t},{load}"),
     "seconds.csv": fill("ts,load", "{unix},{load}"),
     "nanoseconds.csv": fill("ts,load", "{unix}000000000,{load}"),
