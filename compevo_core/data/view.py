@@ -70,7 +70,7 @@ class WindowView:
     task: str = ""  # what a prompt asks for, where the data set declares it
     horizon: int = DEFAULT_STEPS  # target steps
     bounds: Bounds = NO_BOUNDS  # of possible values; no forecast leaves them
-    season: int = 0  # steps of the season that its data show; 0: that of its grid
+    season: int = 0  # steps of the season that its data show; 0: the season of its grid
     # Values before the inputs, for models that read a whole series; it is not stored
     past: FloatArray = field(default_factory=lambda: np.zeros(0))
 

@@ -35,7 +35,7 @@ POOLED = "pooled"  # entity of the row over all windows
 BATCH_SIZE = 64  # windows; the scores do not depend on it
 _CUTOFF = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?!\d)")
 
-# The order is that of the CSV files that are kept in results folders: append, never reorder.
+# CSV files in results folders have this order: append, never reorder.
 RESULT_SCHEMA: dict[str, pl.DataType] = {
     **dict.fromkeys(("experiment", "method", "dataset", "split", "subset", "entity"), pl.String()),
     **dict.fromkeys(("n_windows", "n_points", "n_masked", "seed"), pl.Int64()),

@@ -304,7 +304,7 @@ class RaggedDecodeAttention(NewTokens):
         last_AMc = tokens.ids_AL.new_zeros(agents, per_agent * n, tokens.width)
         last_AMc[tokens.agent_F, tokens.row_F, tokens.offset_F] = tokens.place_F
 
-        # A token sees those of its row up to itself; what padding sees is never read.
+        # A token sees its row up to itself; what padding sees is never read.
         is_hidden_AMct = torch.arange(so_far, device=last_AMc.device) > last_AMc[..., None]
         mask_AMct = torch.zeros_like(is_hidden_AMct, dtype=self._cache.keys[0].dtype)
         mask_AMct = mask_AMct.masked_fill(is_hidden_AMct, -torch.inf)

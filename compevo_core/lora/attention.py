@@ -90,8 +90,7 @@ def register_attention() -> str:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
-    # transformers looks up both under one name; the mask is that of its own attention, which plain
-    # calls use.
+    # transformers looks up both under one name; plain calls use the mask of its own attention.
     name = "compevo"
     AttentionInterface.register(name, _attention_forward)
     AttentionMaskInterface.register(name, sdpa_mask)

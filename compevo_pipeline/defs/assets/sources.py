@@ -278,7 +278,7 @@ def build_articles_asset(own_feeds: Sequence[Feed]) -> dg.AssetsDefinition:
         NEWS,
         own_feeds,
         description=(
-            "Articles with the time from which each was available; one row an article, however "
+            "Articles with the time from which each was available; an article has one row, however "
             "many feeds carried it."
         ),
         kinds={"duckdb"},

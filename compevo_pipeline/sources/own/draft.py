@@ -374,7 +374,7 @@ def _find_columns(
 
     if not values or ALL in values:
         numbers = list_numbers(table, name, [time, period, *series.split(JOINED)])
-        # A code of a place or a number of a row is as far from that of the next row everywhere.
+        # Codes of places and numbers of rows are equally far from the next row's everywhere.
         number = pl.col(numbers).str.replace(",", ".").cast(pl.Float64, strict=False)
         distances = table.select(number.diff().drop_nulls().n_unique()).row(0, named=True)
         measured = [column for column in numbers if distances[column] != 1] or numbers
