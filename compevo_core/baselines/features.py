@@ -377,7 +377,7 @@ def encode_calendars(views: Sequence[WindowView]) -> FloatArray:
         calendar = view.calendar
         row[calendar.target_weekday] = 1.0
 
-        # Days off are weekends and holidays. Into and out of them, the input has the other kind.
+        # Days off are weekends and holidays. At either end the input is a day of the other kind.
         is_holiday, was_holiday = bool(calendar.target_holiday), bool(calendar.previous_holiday)
         is_off = is_holiday or calendar.target_weekday >= 5
         was_off = was_holiday or calendar.previous_weekday >= 5

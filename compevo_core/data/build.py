@@ -71,10 +71,8 @@ class BuiltViews:
     """Views of one origin."""
 
     views: tuple[WindowView, ...]  # one for each entity, in the order of their series
-    # Why an entity has none, and from when until when it has values
-    left_out: Mapping[str, tuple[str, str]]
-    # How many inputs have the season before in place of a gap that is too long to be filled
-    repeated: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, tuple[str, str]]  # why an entity has none, and the span of its values
+    repeated: Mapping[str, int] = field(default_factory=dict)  # inputs that have the season before
 
 
 def build_views(
@@ -93,8 +91,7 @@ def build_views(
 
     Later values in the frames change nothing. The frames follow the schemas of ``data.schemas``;
     ``articles`` may be what reads a store part by part. Nothing in the views is known later than
-    ``information_until`` (default: the origin). With ``repeats`` a gap in the inputs that is longer
-    than the fill limit has the values of the season before.
+    ``information_until`` (default: the origin). For ``repeats`` see :func:`cut_inputs`.
 
     DataError if no series of the data set is in the frame, an instant is not a step of the grid, or
     a frame breaks its contract.
@@ -150,8 +147,12 @@ def describe_left_out(left_out: Mapping[str, tuple[str, str]]) -> list[str]:
 def describe_repeated(built: BuiltViews) -> list[str]:
     """Say in which series the season before stands for a gap in the inputs."""
     counts = [f"{count} inputs of {entity}" for entity, count in built.repeated.items()]
-    what = "are missing, and have the values of the season before: the forecast is less sure"
-    return [f"{list_some(counts)} {what} than its bands"] if counts else []
+    if not counts:
+        return []
+    return [
+        f"{list_some(counts)} are missing, and have the values of the season before: the forecast "
+        "is less sure than its bands"
+    ]
 
 
 def find_next_origin(spec: DatasetSpec, series: pl.DataFrame) -> datetime:

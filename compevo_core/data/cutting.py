@@ -207,18 +207,17 @@ def cut_inputs(
     if start < 0 or known_end > len(series):
         return "the series does not reach over the inputs"
 
+    n_filled = int(np.isnan(series.observed[start:known_end]).sum())
     filled, n_repeated = series.filled[:known_end], 0
-    if repeats and np.isnan(series.observed[start:known_end]).any():
+    if repeats and n_filled:
         filled = _repeat_season(series, start, known_end, spec)
         n_repeated = int((filled != series.filled[:known_end])[start:].sum())
-    known = filled[start:]
-    n_filled = int(np.isnan(series.observed[start:known_end]).sum())
-    x = known
+    x = filled[start:]
     if unknown_steps:
         # The last season repeated; NaN before the series.
         season = count_season_steps(series.step)
         places = [known_end + i - season * (i // season + 1) for i in range(unknown_steps)]
-        x = np.concatenate([known, [filled[at] if at >= 0 else np.nan for at in places]])
+        x = np.concatenate([x, [filled[at] if at >= 0 else np.nan for at in places]])
 
     if np.isnan(x).any():
         return "input gap longer than the fill limit"
@@ -257,12 +256,14 @@ def _repeat_season(
     def measure_change(steps: int) -> float:
         return float(mean_known(np.abs(observed[start + steps :] - observed[start:-steps]), axis=0))
 
+    in_season = measure_change(season)
     gaps = np.flatnonzero(np.diff(is_missing, prepend=False, append=False)).reshape(-1, 2)
     for first, end in gaps[gaps[:, 1] > start - week]:
         is_long = np.isnan(filled[end - 1])
-        is_near = measure_change(season) < measure_change((end - first + 1) // 2)
+        if not (is_long or in_season < measure_change((end - first + 1) // 2)):
+            continue
         # The oldest first: the season before may be in the gap, too.
-        for at in range(max(first, season), end if is_long or is_near else first):
+        for at in range(max(first, season), end):
             before = at - (week if is_closed[at - season] else season)
             if not is_closed[at] and np.isfinite(filled[before]):
                 filled[at] = filled[before]

@@ -67,7 +67,7 @@ SCORED_SCHEMA: dict[str, pl.DataType] = {
     "peak_inside_80": pl.Boolean(),  # and the day's highest step; only of the issued forecast
     "revision": pl.Int64(),  # how often a revised truth has changed the scores
     "first_mae": pl.Float64(),  # as it was scored first
-    # Of the day's truth, and of the values that persistence repeats
+    # The first covers the day's truth and what persistence repeats
     **dict.fromkeys(("truth_hash", "forecast_hash", "artifact_hash"), pl.String()),
     **dict.fromkeys(("information_until", "issued_at", "scored_at"), UTC_US),
 }

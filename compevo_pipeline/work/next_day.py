@@ -521,10 +521,8 @@ def _issue(
     )
 
     on_step(f"forecasting {origin.day}")
-    day_views, unknown = (
-        inputs.built.views,
-        dict.fromkeys(others, ("not learnt by the model", "")),
-    )
+    day_views = inputs.built.views
+    unknown = dict.fromkeys(others, ("not learnt by the model", ""))
     if others and is_own:
         # A user's new series are forecast, too, by what the model learnt of the others.
         unlearnt = stored.series.join(rows, on="series_id", how="anti")
