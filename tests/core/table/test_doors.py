@@ -144,6 +144,13 @@ def test_periods_in_an_index_of_two_levels_are_stamps():
         clone(RIDGE).fit(make_days().set_index("ds", drop=False))
 
 
+def test_columns_of_two_levels_are_named_as_over_two_rows():
+    wide = make_days(series=["a", "b"]).pivot(index="ds", columns="unique_id", values=["y"])
+    with pytest.warns(UserWarning, match="not read: 'y b'"):
+        forecast = clone(RIDGE).set_params(value="y a").fit(wide).predict()
+    assert list(forecast["mean"]) == list(clone(RIDGE).fit(make_days()).predict()["mean"])
+
+
 def test_columns_with_gaps_or_without_use_are_named():
     with pytest.warns(UserWarning, match="not read: 'price', 'shop'"):
         clone(RIDGE).fit(make_days().assign(price=1.0, shop="a"))
