@@ -69,6 +69,8 @@ _CLOCKS = ("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", 
 _TIMES = (*_CLOCKS, "year", "month", "quarter", "week", "period", "ts", "epoch", "unix")
 _AMOUNTS = ("usage", "count", "cnt", "quantity", "mw", "mwh", "kw", "kwh")
 _VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power", *_AMOUNTS)
+_FORECAST = re.compile(r"(?i)forecast|predict|progno|pr[eé]vi")
+_UTC = re.compile(r"(?i)(?<![a-z])(utc|gmt)(?![a-z])")
 _LOOKED_AT = 500  # rows, from the top
 _FEWEST_NUMBERED = 20  # columns of one name and a number
 _LEAST_SERIES = 1.5  # rows a stamp, in the mean, of a table of several series
@@ -378,6 +380,7 @@ def _find_columns(
         number = pl.col(numbers).str.replace(",", ".").cast(pl.Float64, strict=False)
         distances = table.select(number.diff().drop_nulls().n_unique()).row(0, named=True)
         measured = [column for column in numbers if distances[column] != 1] or numbers
+        measured.sort(key=lambda column: _FORECAST.search(column) is not None)
         likeliest = min(measured, key=lambda column: _rank(column, _VALUES))
         values = tuple(numbers) if values else (likeliest,)
         others = [name for name in numbers if name not in values]
@@ -617,6 +620,8 @@ def guess_time(table: pl.DataFrame, name: str, time_format: str = "") -> str:
             f"{', '.join(map(repr, columns))}: name the column with --time, and its format with "
             "--time-format, or write stamps as 2024-03-31 02:30, 2024-03, 2024-Q1 or 2024-W13"
         )
+    # Where a file has two clocks, hours of UTC neither come twice nor are missing.
+    candidates.sort(key=lambda column: _UTC.search(column) is None)
     time = min(candidates, key=lambda column: _rank(column, _TIMES))
     if _holds_stamps(TextColumn(pl.DataFrame({LINE: [1], time: [time]}), name, time)):
         raise DataError(

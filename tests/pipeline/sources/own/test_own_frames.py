@@ -352,6 +352,12 @@ def test_columns_are_known_by_their_names_and_values():
         rows = zip(["y", *codes], write_hours().splitlines(), strict=True)
         assert 'values = ["load"]' in look("\n".join(f"{code},{row}" for code, row in rows)).text
 
+    # A clock that changes, and what was expected, come after UTC and what was measured.
+    rows = [row.partition(",") for row in write_hours().splitlines()[1:]]
+    both = ["Local Time,UTC Time,MW Forecast,MW", *(f"{t},{t},{cells}" for t, _, cells in rows)]
+    text = look("\n".join(both), unit="MW").text
+    assert 'time = "UTC Time"' in text and 'values = ["MW"]' in text
+
 
 @pytest.mark.parametrize(
     ("name", "unit"), [("sales_mw", "MW"), ("Verbrauch [kWh]", "kWh"), ("t (°C) min", "°C")]
