@@ -118,7 +118,7 @@ def list_types(case: Case) -> list[str]:
 
     Without such an instruction neither way would be what a user runs. Chosen types replace them.
     """
-    own = ["mixed", "float32"] if case.quick or not WIDENS_BFLOAT16 else ["float32"]
+    own = ["mixed", "float32"] if case.preset == "tiny" or not WIDENS_BFLOAT16 else ["float32"]
     return list(case.types) or own
 
 
@@ -275,7 +275,7 @@ def measure_products(case: Case) -> list[Row]:
     """Measure products with all frozen layers for few rows and many, against torch's own."""
     results = []
     for dtype in list_types(case):
-        world = World(case.configure(agents=1, dtype=dtype), 1)
+        world = World(case.configure(dtype=dtype), 1)
         weights = [layer.base.weight for layer in world.model.population.layers.values()]
         for rows in (3, 24, 768):  # decoding for 3 agents, for their groups of 8, and a prefill
             timed = _time_products(weights, rows, _CALLS_A_REPEAT * case.repeats)
