@@ -103,7 +103,7 @@ def test_both_ways_generate_the_stated_number_of_tokens(both_ways):
     world, replay, reference, *_ = both_ways
     size, tokens = world.config.grpo.group_size, world.config.evolution.max_new_tokens
     candidates = reference.generate_candidates(replay)
-    groups = reference.generate_groups(replay, None)
+    groups = reference.generate_groups(replay, replay.previous_AD)
 
     assert replay.proposal.ids_AGT.shape == (2, size, tokens)
     assert world.model.writer()._stop_ids
