@@ -3,8 +3,9 @@
     python -m benchmarks.NAME [CASE ...] [--folder DIR] [--out FILE]
 
 measures all cases of a benchmark, or those that match a name or a pattern (``'round/*'``). A row
-replaces the one of the same key in ``benchmarks/results/NAME.csv``; the others stay. What belongs
-here: that command, and tables of rows. What does not: what is measured; clocks (``clock``).
+replaces the one of the same key in the table of that name in ``benchmarks/results``; the others
+stay. What belongs here: that command, and tables of rows. What does not: what is measured; clocks
+(``clock``).
 """
 
 import argparse

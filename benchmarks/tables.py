@@ -505,7 +505,7 @@ def summarise(rows: Sequence[Row], role: str = "") -> str:
 
 
 def measure(case: str, folder: Path) -> Iterator[Row]:
-    """Yield the rows of a table: ours, or those of its peers."""
+    """Yield the row of ours on a table, or the rows of the peers."""
     warnings.simplefilter("ignore")
     name, who = case.split("/")
     (task,) = (task for task in TASKS if task.name == name)
