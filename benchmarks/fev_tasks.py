@@ -124,8 +124,8 @@ def rank(ours: Row, published: pd.DataFrame) -> list[Row]:
     table = pd.concat([pd.DataFrame([ours]), published])
     for name in ("mase", "sql"):
         table[f"{name}_rank"] = table[name].rank(method="min").astype(int)
-    rows: list[Row] = table.sort_values("sql").astype(object).fillna("").to_dict("records")
-    return rows
+    records = table.sort_values("sql").astype(object).to_dict("records")
+    return [{name: value for name, value in row.items() if pd.notna(value)} for row in records]
 
 
 def summarise(rows: Sequence[Row]) -> str:
@@ -144,7 +144,8 @@ def measure(case: str, folder: Path) -> Iterable[Row]:
     warnings.simplefilter("ignore")
     published = pd.concat(map(pd.read_csv, sorted((folder / "results").glob("*.csv"))))
     published = published.loc[published["task_name"] == case, ["model_name", "MASE", "SQL"]]
-    published = published.set_axis(["model", "mase", "sql"], axis=1).assign(task=case)
+    published = published.set_axis(["model", "mase", "sql"], axis=1)
+    published = published.assign(task=case, machine="", commit="")
     (naive,) = published.loc[published["model"] == NAIVE, "mase"]
     return rank(measure_ours(list_tasks(folder)[case], naive), published)
 

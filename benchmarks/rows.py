@@ -87,10 +87,9 @@ class Benchmark:
         except RuntimeError as error:
             sys.stderr.write(f"{case} is left out: {error}\n")
             return
-        surroundings = describe_surroundings(self.libraries)
-        # A GPU is the machine of its rows.
-        machine = {"machine": measured[0].get("machine", surroundings["machine"])}
-        new = [row | surroundings | machine for row in measured]
+        facts = describe_surroundings(self.libraries)
+        # A row may name another machine: a GPU, or none as others published it.
+        new = [row | {k: v for k, v in facts.items() if k not in row} for row in measured]
         table = self.finish(merge_rows(rows, new, self.key))
         write_rows(table, out, [*dict.fromkeys(name for row in [*rows, *table] for name in row)])
 

@@ -26,19 +26,28 @@ class Ours:
         return after[["unique_id", "ds"]].assign(mean=after["y"] + 1, **levels)
 
 
-def test_a_row_is_scored_as_by_hand_and_ranked(monkeypatch):
+def test_a_row_is_scored_as_by_hand_and_ranked(tmp_path, monkeypatch):
     monkeypatch.setattr(fev_tasks, "fit_ours", lambda task, rows: Ours())
-    row = fev_tasks.measure_ours(TASK, NAIVE_MASE)
+    monkeypatch.setattr(fev_tasks, "list_tasks", lambda folder: {"days": TASK})
+    published = {
+        "task_name": ["days", "days", "days", "other"],
+        "model_name": ["a", "b", fev_tasks.NAIVE, "c"],
+        "MASE": [0.4, 0.8, NAIVE_MASE, 0],
+        "SQL": [0.6, 0.7, 2.0, 0],
+    }
+    (tmp_path / "results").mkdir()
+    pd.DataFrame(published).to_csv(tmp_path / "results" / "published.csv")
+    rows = fev_tasks.measure("days", tmp_path)
+
     # Divided by the scales of two windows of two series.
     share = (1 + 1 / 2 + 1 / 4 + 1 / 4) / 4
-    assert row["mase"] == pytest.approx(share)
-    assert row["sql"] == pytest.approx(share * 2 * 2 * (0.4 + 0.6 + 0.6 + 0.4) / 9)
-
-    others = {"model": ["a", "b"], "task": "days", "mase": [0.4, 0.8], "sql": [0.6, 0.7]}
-    rows = fev_tasks.rank(row, pd.DataFrame(others))
+    assert rows[0]["mase"] == pytest.approx(share)
+    assert rows[0]["sql"] == pytest.approx(share * 2 * 2 * (0.4 + 0.6 + 0.6 + 0.4) / 9)
     found = [(row["model"], row["mase_rank"], row["sql_rank"]) for row in rows]
-    assert found == [(OURS, 2, 1), ("a", 1, 2), ("b", 3, 3)]
-    assert fev_tasks.summarise(rows).startswith("1 of 2 published models have a larger MASE")
+    assert found == [(OURS, 2, 1), ("a", 1, 2), ("b", 3, 3), (fev_tasks.NAIVE, 4, 4)]
+    # Others' rows name no machine of ours.
+    assert [row.get("machine") for row in rows] == [None, "", "", ""]
+    assert fev_tasks.summarise(rows).startswith("2 of 3 published models have a larger MASE")
 
 
 def test_other_data_and_missing_forecasts_are_refused():
