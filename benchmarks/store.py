@@ -179,17 +179,20 @@ def measure(case: str, folder: Path) -> Iterator[Row]:
 
 
 def add_exponents(rows: list[Row]) -> list[Row]:
-    """Return the rows with the growth of their seconds from the next smaller size of the step."""
-    smaller: dict[str, Row] = {}
+    """Return the rows with the growth of their seconds from the step's next smaller size.
+
+    Rows of another machine may be in the same table.
+    """
+    smaller: dict[tuple[str, str], Row] = {}
     out = []
     for row in sorted(rows, key=lambda row: int(row["articles"])):
-        before = smaller.get(row["step"])
+        before = smaller.get((row["step"], row["machine"]))
         exponent: float | str = ""
         if before is not None and float(row["cpu_seconds"]):
             ratio = float(row["cpu_seconds"]) / float(before["cpu_seconds"])
             exponent = math.log(ratio) / math.log(int(row["articles"]) / int(before["articles"]))
         out.append(row | {"exponent": exponent})
-        smaller[row["step"]] = row
+        smaller[row["step"], row["machine"]] = row
     return out
 
 
