@@ -88,17 +88,6 @@ def test_both_rounds_give_adapters_and_heads_equal_gradients(both_ways):
         assert torch.allclose(gradient, found, rtol=1e-3, atol=limit), name
 
 
-def test_a_changed_adapter_changes_the_forecast_loss(both_ways):
-    world, replay, reference, ours, _ = both_ways
-    reference.reset()
-    with torch.no_grad():
-        for name, parameter in reference.forecasts.model.named_parameters():
-            if ".forecast_01." in name:
-                parameter.mul_(5.0)
-    changed = reference.step(world.days[0], replay)
-    assert measure_difference(ours, changed, "loss_pred") > 1e-5
-
-
 def test_both_ways_generate_the_stated_number_of_tokens(both_ways):
     world, replay, reference, *_ = both_ways
     size, tokens = world.config.grpo.group_size, world.config.evolution.max_new_tokens
