@@ -7,7 +7,7 @@ import pytest
 
 from compevo_core.baselines import fit_baseline, load_baseline, smoothing
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError, LeakageError
+from compevo_core.errors import DataError
 from tests.support.window_samples import make_set, make_window
 
 pytestmark = pytest.mark.skipif(find_spec("statsforecast") is None, reason="an optional library")
@@ -58,8 +58,6 @@ def test_a_level_continues_and_unknown_series_are_refused():
     other = make_days(1, STEPS, entity="other", split="test").view
     with pytest.raises(DataError, match="belongs to other"):
         fitted.predict([other])
-    with pytest.raises(LeakageError):
-        smoothing.Ets.fit(WindowSet([make_days(1, STEPS, split="test")], dataset="bitcoin"))
 
 
 def test_the_day_of_hourly_data_is_seasonal():
