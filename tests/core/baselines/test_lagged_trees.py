@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compevo_core.baselines import fit_baseline, load_baseline
+from compevo_core.baselines import fit_baseline
 from compevo_core.baselines.base import History
 from compevo_core.data.window import WindowSet
 from compevo_core.errors import DataError
@@ -53,21 +53,14 @@ def test_windows_without_any_target_are_refused():
         fit_baseline("lagged-gbm", unknown)
 
 
-def test_an_unseen_weekly_level_continues(tmp_path):
+def test_an_unseen_weekly_level_continues():
     week = np.tile([0.0, 5, 9, 4, 2, -8, -12], 60)
     values = week + RNG.normal(0, 0.3, 420) + np.repeat(RNG.normal(0, 10, 60).cumsum(), 7)
     fitted = fit_baseline("lagged-gbm", cut(values, 0, 380))
     moved = cut(values + 500, 0, 7, split="test").views()
-    forecast_NH = fitted.predict(moved)
     level = moved[0].x[-7:].mean()
-    assert np.abs(forecast_NH[0] - level - week[:7]).mean() < 3  # of a week from -12 to 9
-
-    fitted.save(tmp_path)
-    np.testing.assert_array_equal(load_baseline(tmp_path).predict(moved), forecast_NH)
-    # What else is forecast at once changes no bit.
-    both = [*moved, cut(values, 70, 77, split="test")[0].view]
-    np.testing.assert_array_equal(fitted.predict(both)[:1], forecast_NH)
-    assert fitted.predict([]).shape[0] == 0
+    # Of a week from -12 to 9.
+    assert np.abs(fitted.predict(moved)[0] - level - week[:7]).mean() < 3
 
 
 def test_what_is_known_ahead_is_used():
