@@ -18,6 +18,7 @@ from compevo_core.data.build import (
     select_entities,
     select_live,
 )
+from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.datasets import DATASETS, ELECTRICITY, DatasetSpec, DaySubset, ZonedSpec
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.data.window import measure_news_choice, share_with_choice
@@ -275,7 +276,7 @@ def test_a_choice_needs_more_candidates_than_reads():
     assert (share_with_choice(counts, 6), share_with_choice([], 1)) == (0.0, 0.0)
 
 
-def test_the_manifest_counts_coverage_and_choices():
+def test_the_manifest_says_what_windows_hold():
     articles = make_articles([from_nem(2019, 11, 2, hour) for hour in range(4)])
 
     windows = build_windows(ELECTRICITY, make_electricity_series(), articles=articles)
@@ -283,5 +284,6 @@ def test_the_manifest_counts_coverage_and_choices():
 
     assert manifest["coverage"]["train"] == {"NSW1": {"2019": 59, "2020": 19}, "SA1": {"2019": 59}}
     assert manifest["coverage"]["inference"] == {"NSW1": {"2026": 40}, "SA1": {}}
+    assert manifest["holidays_version"] == HOLIDAYS_VERSION
     assert manifest["news_choice"] == measure_news_choice(windows.views())
     assert 0 < manifest["news_choice"]["train"]["more_than_3"] < 1
