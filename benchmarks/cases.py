@@ -1,9 +1,9 @@
-"""Measure one case in a process of its own: ``python -m benchmarks.cases '{"name": "round"}'``.
+"""The cases of the engine, and the ordinary ways of doing the same.
 
 What belongs here: timing the cases, and checking that both ways computed the same. What does not:
-the table of results (``engine``), another way of doing a round (``peft``).
+which of them are measured (``engine``, ``gpu``), another way of doing a round (``peft``).
 
-A case prints one JSON object per row. Peak memory is the high-water mark of the process when our
+Each case has a process of its own. Peak memory is the high-water mark of the process when our
 part is done and the reference has not begun; with two types (:func:`list_types`) it covers the
 types timed so far. On a GPU wall-clock seconds and memory on the GPU are measured, of one type at a
 time. A reference has the types of ours: to ``mixed`` it loads its backbone in bfloat16.
@@ -15,14 +15,12 @@ D hidden, T tokens, V vocabulary.
 """
 
 import dataclasses
-import json
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -31,7 +29,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from benchmarks.clock import forget_peak, name_gpu, read_peak, time_call, time_repeats
-from benchmarks.rows import Row, print_row
+from benchmarks.rows import Row
 from benchmarks.world import REGIONS, Case, Replay, World
 from compevo_core.agents.decoders import LOGIC, ForecastExample
 from compevo_core.agents.logics import build_slots
@@ -39,6 +37,7 @@ from compevo_core.agents.observation import fit_logic_prompt
 from compevo_core.agents.prompts import list_stop_tokens
 from compevo_core.agents.selection import aggregate_forecasts
 from compevo_core.agents.strategy import StrategyExecutor
+from compevo_core.config.run import RunConfig
 from compevo_core.lm.grammar import SlotGrammar, TokenGrammar, sample_under_grammar
 from compevo_core.lora import Population, PromptGroup, SamplingSettings
 from compevo_core.lora import backbone as frozen
@@ -48,13 +47,23 @@ from compevo_core.lora.sampling import sample_tokens
 from compevo_core.training.schedule import RunGenerators
 from tests.support.rounds import start_state
 
-#: The types of our products with frozen layers, and the largest relative difference between our
-#: forecast loss and the reference's: with more, the two do not do the same work.
+#: The largest relative difference between our losses and the reference's, by the type of our
+#: products with frozen layers: with more, the two do not do the same work.
 LARGEST_GAP = {"mixed": 2e-2, "bfloat16": 5e-2, "float32": 1e-3}
 
-#: The same for the norms of the two gradients. Mixed products round to bfloat16, and another batch
-#: of rows rounds otherwise.
+#: The same for forecasts and gradients, by their norms. Mixed products round to bfloat16, and
+#: another batch of rows rounds otherwise.
 LARGEST_DIFFERENCE = {"mixed": 5e-2, "bfloat16": 1e-1, "float32": 1e-4}
+
+
+class Timed(NamedTuple):
+    """One run of either way."""
+
+    seconds: float
+    products: float  # seconds of products with frozen weights
+    value: Any  # a loss or forecasts, which both ways have in common
+    replay: Replay | None = None  # what our round sampled
+
 
 #: What the reference of a row is, in words.
 PEFT_BY_AGENT = "PEFT, an adapter set once an agent, padded batch"
@@ -109,7 +118,7 @@ def list_types(case: Case) -> list[str]:
 
     Without such an instruction neither way would be what a user runs. Chosen types replace them.
     """
-    own = ["mixed", "float32"] if case.quick or not WIDENS_BFLOAT16 else ["float32"]
+    own = ["mixed", "float32"] if case.preset == "tiny" or not WIDENS_BFLOAT16 else ["float32"]
     return list(case.types) or own
 
 
@@ -140,29 +149,25 @@ def measure_round(case: Case) -> list[Row]:
     # On a GPU the first round, which warms up, is done twice.
     days = [*range(1 if torch.cuda.is_available() else 0), *range(case.repeats)]
 
-    def run_ours(world: World) -> list[tuple[float, float, Row, Replay]]:
+    def run_ours(world: World) -> list[Timed]:
         measured = []
         for day in days:
             trainer = world.build_replay_trainer()
             state = start_state(trainer, world.logics)
-            measured.append((*time_ours(partial(world.step, trainer, state, day)), world.replay))
+            *seconds, record = time_ours(partial(world.step, trainer, state, day))
+            measured.append(Timed(*seconds, record["loss_pred"], world.replay))
         return measured[-case.repeats :]
 
-    rows = []
-    for rounds, columns, reference in _measure_types(case, run_ours):
-        ours, products, records, replays = zip(*rounds, strict=True)
-        timed: list[tuple[float, Row]] = []
+    def run_theirs(reference: Any, timed: Sequence[Timed]) -> list[Timed]:  # noqa: ANN401
+        measured = []
         for day in days:
             reference.reset()
-            examples = reference.world.days[day]
-            timed.append(time_call(partial(reference.step, examples, replays[day])))
-        theirs, their_records = zip(*timed[-case.repeats :], strict=True)
+            step = partial(reference.step, reference.world.days[day], timed[day].replay)
+            seconds, record = time_call(step)
+            measured.append(Timed(seconds, 0.0, record["loss_pred"]))
+        return measured[-case.repeats :]
 
-        parity = compare_records(records, their_records)
-        check_gap(parity["loss_pred"], columns["dtype"], f"round with {case.agents} agents")
-        columns |= {"reference": PEFT_SHARED, "parity": parity}
-        rows.append(build_row("round", reference.world, ours, theirs, products, **columns))
-    return rows
+    return _compare(case, {"round": PEFT_SHARED}, run_ours, run_theirs)
 
 
 @torch.no_grad()
@@ -176,37 +181,27 @@ def measure_inference(case: Case) -> list[Row]:
         size = world.config.run.micro_batch_size
         parts = [examples[start : start + size] for start in range(0, len(examples), size)]
         values = [executor.play(world.logics, part).values_ABH for part in parts]
+        # Averaging costs little compared with the forecasts; equal weights make both comparable.
         weights_BA = world.model.selection.weights([each.view.entity for each in examples])
         return aggregate_forecasts(torch.cat(values, dim=1), weights_BA)
 
-    def run_ours(world: World) -> list[tuple[float, float, Tensor]]:
+    def run_ours(world: World) -> list[Timed]:
         world.reset()
         executor = world.model.build_executor(world.news_retriever)
         return _time_days(world, partial(forecast, world, executor))
 
-    rows = []
-    for timed, columns, reference in _measure_types(case, run_ours):
-        # Averaging costs little compared with the forecasts; equal weights make both comparable.
+    def run_theirs(reference: Any, _: Sequence[Timed]) -> list[Timed]:  # noqa: ANN401
         world = reference.world
-        ours, products, our_forecasts = zip(*timed, strict=True)
-        for name, way in (("inference", PEFT_BY_AGENT), ("inference-mixed", PEFT_MIXED)):
-            reference.forecasts.is_mixed = way == PEFT_MIXED
-            theirs, _, their_forecasts = zip(
-                *_time_days(world, partial(forecast, world, reference.executor)), strict=True
-            )
-            gap = max(
-                float((ours_BH - theirs_BH).abs().max())
-                for ours_BH, theirs_BH in zip(our_forecasts, their_forecasts, strict=True)
-            )
-            described = columns | {"reference": way, "parity": {"forecast": gap}}
-            rows.append(build_row(name, world, ours, theirs, products, **described))
-    return rows
+        return _time_days(world, partial(forecast, world, reference.executor))
+
+    ways = {"inference": PEFT_BY_AGENT, "inference-mixed": PEFT_MIXED}
+    return _compare(case, ways, run_ours, run_theirs)
 
 
 def measure_backward(case: Case) -> list[Row]:
     """Measure the forecasts of a round and their gradient, against PEFT agent by agent."""
 
-    def run_ours(world: World) -> list[tuple[float, float, Any]]:
+    def run_ours(world: World) -> list[Timed]:
         step = world.build_trainer(rewrites=False).forecast_step
         rng = np.random.default_rng(0)  # no news is dropped
         generators = RunGenerators([], rng, rng)
@@ -214,104 +209,66 @@ def measure_backward(case: Case) -> list[Row]:
             world, lambda examples: step.run(world.logics, examples, generators, 0).loss_pred
         )
 
-    rows = []
-    for timed, columns, reference in _measure_types(case, run_ours):
-        ours, products, our_losses = zip(*timed, strict=True)
-        theirs, _, their_losses = zip(
-            *_time_days(reference.world, reference.train_forecasts), strict=True
-        )
+    def run_theirs(reference: Any, _: Sequence[Timed]) -> list[Timed]:  # noqa: ANN401
+        return _time_days(reference.world, lambda examples: reference.train_forecasts(examples)[0])
 
-        pairs = zip(our_losses, their_losses, strict=True)
-        gap = max(abs(our / their[0] - 1) for our, their in pairs)
-        check_gap(gap, columns["dtype"], f"forecasts of {case.agents} agents")
-        columns |= {"reference": PEFT_BY_AGENT}
-        rows.append(build_row("backward", reference.world, ours, theirs, products, **columns))
-    return rows
+    return _compare(case, {"backward": PEFT_BY_AGENT}, run_ours, run_theirs)
 
 
-def _time_days(
-    world: World, run: Callable[[list[ForecastExample]], Any]
-) -> list[tuple[float, float, Any]]:
+def _time_days(world: World, run: Callable[[list[ForecastExample]], Any]) -> list[Timed]:
     """Return what :func:`time_ours` does of ``run`` on the windows of each day."""
     run(world.days[0])  # warms up
-    return [time_ours(partial(run, examples)) for examples in world.days]
+    return [Timed(*time_ours(partial(run, examples))) for examples in world.days]
 
 
-def _measure_types(case: Case, measure: Callable[[World], Any]) -> Iterator[tuple[Any, Row, Any]]:
-    """Yield for each type what ``measure`` returned of a world, its columns, and PEFT's round.
-
-    PEFT's has a new world, with the same tensors.
-    """
+def _compare(
+    case: Case,
+    ways: Mapping[str, str],
+    run_ours: Callable[[World], list[Timed]],
+    run_theirs: Callable[[Any, Sequence[Timed]], list[Timed]],
+) -> list[Row]:
+    """Return a row for each type and each way of PEFT by its name; PEFT has the same tensors."""
     measured = []
     for dtype in list_types(case):
         config = case.configure_compared(dtype=dtype)
-        out = measure(World(config, case.repeats))
-        measured.append((config, out, {"dtype": dtype, "peak_memory_gb": read_peak()}))
+        timed = run_ours(World(config, case.repeats))
+        measured.append((config, timed, read_peak()))
         # The next type, or the reference, must not find the world in memory.
         forget_peak()
 
     # Where our part is done: its libraries count in no peak of ours.
     from benchmarks.peft import PeftRound
 
-    for config, out, columns in measured:
+    rows = []
+    for config, timed, peak in measured:
         reference = PeftRound(World(config, case.repeats))
         reference.reset()
-        yield out, columns, reference
+        for name, way in ways.items():
+            reference.forecasts.is_mixed = way == PEFT_MIXED
+            theirs = run_theirs(reference, timed)
+            check_same_work(timed, theirs, f"{name} of {case.agents} agents", config)
+            seconds = [[each.seconds for each in one] for one in (timed, theirs)]
+            products = [each.products for each in timed]
+            columns = {"reference": way, "peak_memory_gb": peak}
+            rows.append(build_row(name, reference.world, *seconds, products, **columns))
+    return rows
 
 
-def check_gap(gap: float, dtype: str, work: str) -> None:
-    """Raise ArithmeticError if the relative gap of two losses shows that the work differs."""
-    if gap > LARGEST_GAP[dtype]:
-        raise ArithmeticError(
-            f"{dtype} {work}: the forecast losses of the two ways differ by {gap:.2e} of their "
-            "size, so they no longer do the same work; bring benchmarks/peft.py in line with "
-            "compevo_core/training/round.py"
-        )
-
-
-def compare_records(ours: Sequence[Row], theirs: Sequence[Row]) -> dict[str, float]:
-    """Return the largest difference of each number over the repeats, relative to its size.
-
-    The policy loss is a mean of advantages that sum to zero, so its size means nothing: its
-    difference is absolute.
-    """
-    names = ("loss_pred", "loss_own", "loss_div", "loss_pg", "grad_norm", "group_rewards")
-    differences = dict.fromkeys(names, 0.0)
+def check_same_work(
+    ours: Sequence[Timed], theirs: Sequence[Timed], work: str, config: RunConfig
+) -> None:
+    """Raise ArithmeticError if losses or forecasts show that the work of both ways differs."""
+    dtype = config.backbone.dtype
     for our, their in zip(ours, theirs, strict=True):
-        for name in names:
-            difference = np.abs(np.subtract(our[name], their[name])).max()
-            # A term that is off is zero both ways.
-            size = 1.0 if name == "loss_pg" else np.abs(their[name]).max() or 1.0
-            differences[name] = max(differences[name], float(difference / size))
-    return differences
-
-
-@torch.no_grad()
-def measure_ceiling(case: Case) -> list[Row]:
-    """Measure one float32 product of square matrices, and a prompt's pass at that speed."""
-    world = World(case.configure(agents=1, dtype="float32"), 1)
-
-    side = 128 if case.quick else 2048
-    device = world.model.backbone.device
-    a, b = torch.randn(2, side, side, device=device)
-    products = time_repeats(lambda: torch.mm(a, b), _CALLS_A_REPEAT * case.repeats)
-    flop_per_second = 2 * side**3 / statistics.median(products)
-
-    tokens = 64 if case.quick else 512
-    ids = torch.randint(3, 200, (1, tokens), generator=torch.Generator().manual_seed(0)).to(device)
-    decoder = world.model.backbone.decoder
-    forwards = time_repeats(lambda: decoder(input_ids=ids, use_cache=False), case.repeats)
-    # Scores and their product with the values, causal: half of 2 x 2 T^2 D a block.
-    blocks = world.model.backbone.model.config.num_hidden_layers
-    attention = 2 * tokens**2 * world.model.backbone.hidden_size * blocks
-    layers = world.model.population.layers.values()
-    parameters = sum(layer.base.weight.numel() for layer in layers)
-    ideal = (2 * parameters * tokens + attention) / flop_per_second
-    speed = flop_per_second / 1e9
-    return [
-        build_row("matmul-2048", world, products, ratio=speed, repeats=case.repeats),
-        build_row("backbone-forward", world, forwards, [ideal]),
-    ]
+        ours_N, theirs_N = torch.as_tensor(our.value), torch.as_tensor(their.value)
+        gap = float((ours_N - theirs_N).norm() / theirs_N.norm())
+        largest = LARGEST_GAP if theirs_N.ndim == 0 else LARGEST_DIFFERENCE
+        if gap > largest[dtype]:
+            raise ArithmeticError(
+                f"{dtype} {work}: the two ways differ by {gap:.2e} of their size, so they no "
+                "longer do the same work; bring benchmarks/peft.py in line with "
+                "compevo_core/training/round.py"
+            )
 
 
 @torch.no_grad()
@@ -319,7 +276,7 @@ def measure_products(case: Case) -> list[Row]:
     """Measure products with all frozen layers for few rows and many, against torch's own."""
     results = []
     for dtype in list_types(case):
-        world = World(case.configure(agents=1, dtype=dtype), 1)
+        world = World(case.configure(dtype=dtype), 1)
         weights = [layer.base.weight for layer in world.model.population.layers.values()]
         for rows in (3, 24, 768):  # decoding for 3 agents, for their groups of 8, and a prefill
             timed = _time_products(weights, rows, _CALLS_A_REPEAT * case.repeats)
@@ -560,24 +517,21 @@ def _plan_sampling(world: World, samples: int, tokens: int, seed: int) -> Sampli
     )
 
 
-CASES: dict[str, tuple[Callable[..., list[Row]], tuple[int, ...]]] = {
-    "backward": (measure_backward, (1, 3, 10)),
-    "ceiling": (measure_ceiling, (1,)),
-    "product": (measure_products, (1,)),
-    "gradient": (measure_gradients, (1, 3, 10)),
-    "inference": (measure_inference, (1, 3, 10)),
-    "memory-by-agent": (measure_memory, (1, 3, 10)),
-    "memory-joint": (measure_memory, (1, 3, 10)),
-    "preset-rewriting": (measure_rounds, (3,)),
-    "preset-round": (measure_rounds, (3,)),
-    "round": (measure_round, (1, 3, 10)),
-    "sampling": (measure_sampling, (3,)),
-    "token": (measure_token, (3,)),
+MEASURES: dict[str, Callable[[Case], list[Row]]] = {
+    "backward": measure_backward,
+    "gradient": measure_gradients,
+    "inference": measure_inference,
+    "memory-by-agent": measure_memory,
+    "memory-joint": measure_memory,
+    "preset-rewriting": measure_rounds,
+    "preset-round": measure_rounds,
+    "product": measure_products,
+    "round": measure_round,
+    "sampling": measure_sampling,
+    "token": measure_token,
 }
-"""How each case is measured, and for how many agents."""
 
 
-if __name__ == "__main__":
-    case = Case(**json.loads(sys.argv[1]))
-    for row in CASES[case.name][0](case):
-        print_row(row)
+def measure_case(case: Case) -> list[Row]:
+    """Return the rows of a case."""
+    return MEASURES[case.name](case)

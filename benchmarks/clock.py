@@ -1,7 +1,4 @@
-"""Seconds and memory of a part of a benchmark, on the processor or on a GPU.
-
-What belongs here: which clock and which memory count. What does not: what is measured (``cases``).
-"""
+"""Seconds and memory of a part of a benchmark, on the processor or on a GPU."""
 
 import gc
 import time

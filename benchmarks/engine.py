@@ -1,113 +1,60 @@
-"""The engine against ordinary ways of doing the same, in one run: ``python -m benchmarks.engine``.
+"""The engine against ordinary ways of doing the same.
 
-What belongs here: running the cases, each in a process of its own, the rows derived from others and
-the table. What does not: the measuring itself (``cases``); what each case measures and compares is
-in ``docs/explanation/benchmarks.md``.
+What belongs here: which cases are measured for how many agents, and rows derived from others. What
+does not: the measuring (``cases``); what each case measures is in
+``docs/explanation/benchmarks.md``.
 
 A ratio is reference over ours, in processor seconds (on a GPU in wall-clock seconds): above 1, ours
 is faster. Its limit is the ratio if all but the products with frozen weights, which both ways need,
 took no time. Rows whose ratio is another number are described in ``table.TEXTS``.
 
 ``dtype`` is our own type (``backbone.dtype``); references by other libraries have the same types,
-see ``cases``. A row replaces the one of the same case, agents, backbone and dtype; the others stay.
+see ``cases``.
 """
 
-import dataclasses
-import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
 
-import typer
-
-from benchmarks.cases import CASES
-from benchmarks.rows import (
-    LIBRARIES,
-    Row,
-    describe_surroundings,
-    measure_in_process,
-    read_rows,
-    write_rows,
-)
-from benchmarks.rows import RESULTS as FOLDER
+from benchmarks.cases import measure_case
+from benchmarks.rows import LIBRARIES, Benchmark, Row, merge_rows
 from benchmarks.world import Case
-from compevo_pipeline.config.settings import child_environment
 
-RESULTS = FOLDER / "engine.csv"
-_WHAT = ("case", "agents", "backbone", "dtype", "reference")
-_SECONDS = ("ours_seconds", "reference_seconds", "ratio", "limit")
-_SIZES = ("tokens", "peak_memory_gb", "state_gb")
-_HOW = ("repeats", "threads", "machine", *LIBRARIES, "commit")
-COLUMNS = (*_WHAT, *_SECONDS, *_SIZES, *_HOW)
-
-
-def run(
-    cases: Iterable[str],
-    agents: Iterable[int],
-    repeats: int,
-    out: Path,
-    *,
-    quick: bool = False,
-    threads: int = 0,
-    **choice: Any,  # noqa: ANN401 - of a case
-) -> list[Row]:
-    """Measure cases, write the table after each of them, and return its rows.
-
-    Without ``agents`` each case has its own numbers of them; ``choice`` holds further fields of
-    :class:`benchmarks.world.Case`. The rest is as on the command line.
-    """
-    surroundings = describe_surroundings()
-    chosen = tuple(agents)
-    rows = read_rows(out) if out.is_file() else []
-
-    for name in cases:
-        for count in chosen or CASES[name][1]:
-            case = Case(name=name, agents=count, repeats=repeats, quick=quick, **choice)
-            for row in measure_in_process(
-                "benchmarks.cases",
-                json.dumps(dataclasses.asdict(case)),
-                environment=child_environment(threads),
-            ):
-                # A GPU is the machine of its rows.
-                surroundings |= {"machine": row.get("machine", surroundings["machine"])}
-                rows = merge_rows(rows, [row | surroundings])
-
-        rows = merge_rows(rows, list(derive_rows(rows, surroundings)))
-        write_rows(rows, out, COLUMNS)
-    return rows
+KEY = ("backbone", "case", "agents", "dtype")
+_BY_AGENTS = ("backward", "gradient", "inference", "memory-by-agent", "memory-joint", "round")
+CASES = [
+    *(f"{case}/{agents}" for case in _BY_AGENTS for agents in (1, 3, 10)),
+    *(f"{case}/3" for case in ("preset-rewriting", "preset-round", "sampling", "token")),
+    "product/1",
+]
 
 
-def merge_rows(rows: list[Row], new: list[Row]) -> list[Row]:
-    """Return ``rows`` with each row of ``new`` replacing the row of its key, sorted by key."""
-
-    def key(row: Row) -> tuple[str, str, int, str]:
-        return str(row["backbone"]), str(row["case"]), int(row["agents"]), str(row["dtype"])
-
-    table = {key(row): row for row in rows} | {key(row): row for row in new}
-    return [table[each] for each in sorted(table)]
+def measure(case: str, folder: Path) -> Iterable[Row]:
+    """Return the rows of a case on the packaged backbone."""
+    name, agents = case.split("/")
+    return measure_case(Case(name=name, agents=int(agents)))
 
 
-def derive_rows(rows: list[Row], surroundings: Row) -> Iterator[Row]:
-    """Derive, from sorted rows, how time and memory grow with the agents, by backbone and type."""
-    derivations = (
-        ("round", "round-exponent", fit_exponent),
-        ("memory-joint", "memory-joint-ratio", _divide_peaks),
-        ("memory-by-agent", "memory-by-agent-ratio", _divide_peaks),
-    )
-    # Rows of another machine may be in the same table.
-    rows = [row for row in rows if row["machine"] == surroundings["machine"]]
+def derive_rows(rows: list[Row]) -> list[Row]:
+    """Return sorted rows, with how time and memory grow with the agents of a kind of backbone."""
 
-    for kind in sorted({(row["backbone"], row["dtype"]) for row in rows}):
-        for case, name, derive in derivations:
-            measured = [
-                row for row in rows if (row["backbone"], row["dtype"], row["case"]) == (*kind, case)
-            ]
-            if len(measured) > 1:
-                shared = ("agents", "backbone", "dtype", "repeats", "threads")
-                row = surroundings | {column: measured[-1][column] for column in shared}
-                yield row | {"case": name, "ratio": derive(measured)}
+    def sort_key(row: Row) -> tuple[str, str, int, str]:
+        return row["backbone"], row["case"], int(row["agents"]), row["dtype"]
+
+    groups = defaultdict(list)
+    rows = sorted(rows, key=sort_key)
+    for row in rows:
+        # Rows of another machine may be in the same table.
+        groups[row["case"], row["backbone"], row["dtype"], row["machine"]].append(row)
+    derived = []
+    for (case, *_), measured in groups.items():
+        if case in _DERIVATIONS and len(measured) > 1:
+            name, derive = _DERIVATIONS[case]
+            empty = dict.fromkeys(_MEASURED)
+            derived.append(measured[-1] | empty | {"case": name, "ratio": derive(measured)})
+    return sorted(merge_rows(rows, derived, KEY), key=sort_key)
 
 
 def fit_exponent(rows: list[Row]) -> float:
@@ -122,47 +69,23 @@ def _divide_peaks(rows: list[Row]) -> float:
     return most / fewest
 
 
-app = typer.Typer(add_completion=False)
+_DERIVATIONS = {
+    "round": ("round-exponent", fit_exponent),
+    "memory-joint": ("memory-joint-ratio", _divide_peaks),
+    "memory-by-agent": ("memory-by-agent-ratio", _divide_peaks),
+}
+_MEASURED = ("reference", "ours_seconds", "reference_seconds", "limit", "tokens")
+_MEASURED += ("peak_memory_gb", "state_gb")  # of a row, and in none that is derived
 
-
-@app.command()
-def main(
-    cases: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
-    agents: Annotated[
-        list[int] | None,
-        typer.Option(help="This number of agents (may be given more than once)."),
-    ] = None,
-    repeats: Annotated[int, typer.Option(help="Runs of each case; medians are written.")] = 3,
-    threads: Annotated[int, typer.Option(help="Threads of torch; 0 is its own choice.")] = 1,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="The tiny random backbone; needs --out.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="The table.")] = None,
-    preset: Annotated[str, typer.Option(help="Preset of the runs.")] = "default",
-    types: Annotated[list[str] | None, typer.Option("--type", help="backbone.dtype.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="SETTING=VALUE.")] = None,
-) -> None:
-    """Measure the engine against ordinary ways of doing the same."""
-    if unknown := sorted(set(cases or ()) - CASES.keys()):
-        raise typer.BadParameter(f"no case {', '.join(unknown)}; known: {', '.join(CASES)}")
-    if quick and out is None:
-        raise typer.BadParameter(
-            "--quick times nothing real: name a table with --out, so that the committed one stays "
-            "as it is"
-        )
-
-    run(
-        cases or CASES,
-        agents or (),
-        repeats,
-        out or RESULTS,
-        quick=quick,
-        threads=threads,
-        preset=preset,
-        types=types or (),
-        settings=dict(setting.split("=", 1) for setting in settings or ()),
-    )
-
+BENCHMARK = Benchmark(
+    name="engine",
+    cases=CASES,
+    measure=measure,
+    key=KEY,
+    libraries=LIBRARIES,
+    threads=1,
+    finish=derive_rows,
+)
 
 if __name__ == "__main__":
-    app()
+    BENCHMARK.main()

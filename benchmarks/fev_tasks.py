@@ -1,11 +1,9 @@
 """The default ``Forecaster`` on tasks of fev-bench, compared with the rows that others published.
 
-    python -m benchmarks.fev_tasks DATA RESULTS
-
-DATA holds ``ETTh1.csv`` and ``ETTh2.csv`` (zhouhaoyi/ETDataset: loads and oil temperature of two
-transformers) and ``NP.csv`` (epftoolbox: prices of Nord Pool); RESULTS holds the result files of
-fev-bench (autogluon/fev at 1bc95fd). What belongs here: these tasks, the scores of fev, a row for
-each task and model. What does not: other tables (``benchmarks.tables``).
+What belongs here: these tasks, the scores of fev, a row for each task and model. What does not:
+other tables (``benchmarks.tables``). The folder holds ``ETTh1.csv`` and ``ETTh2.csv``
+(zhouhaoyi/ETDataset: loads and oil temperature of two transformers), ``NP.csv`` (epftoolbox: prices
+of Nord Pool) and, in ``results``, the result files of fev-bench (autogluon/fev at 1bc95fd).
 
 Ours is fitted before the first window and then given newer rows. One mend of medians followed a
 first look at these tasks. A task is refused if its seasonal naive forecast does not score as
@@ -15,15 +13,14 @@ window there are 38 of the 82 that ``Forecaster`` needs for 13 weeks.
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import typer
 
-from benchmarks.rows import RESULTS, Row, describe_surroundings, print_row, write_rows
+from benchmarks.rows import Benchmark, Row
 from benchmarks.tables import (
     OURS,
     Task,
@@ -35,7 +32,6 @@ from benchmarks.tables import (
     select_future,
 )
 
-ROWS = RESULTS / "fev-tasks.csv"
 NAIVE = "Seasonal Naive"
 LEVELS = np.arange(1, 10) / 10
 QUANTILES = [f"q{level:g}" for level in LEVELS]
@@ -58,14 +54,14 @@ def load_prices(folder: Path) -> pd.DataFrame:
     return rows.set_axis(["ds", "y", "load", "wind"], axis=1).assign(unique_id="NP")
 
 
-def list_tasks(folder: Path) -> list[Task]:
+def list_tasks(folder: Path) -> dict[str, Task]:
     """Return the tasks, with series of a folder."""
-    load = partial(load_transformers, folder)
-    return [
-        Task("ETT_1H", "h", 168, (24,), 20, partial(load, "h")),
-        Task("ETT_1D", "D", 28, (7,), 20, partial(load, "D")),
-        Task("epf_np", "h", 24, (24,), 20, partial(load_prices, folder), ("load", "wind"), 1),
-    ]
+    load, ahead = partial(load_transformers, folder), ("load", "wind")
+    return {
+        "ETT_1H": Task("ETT_1H", "h", 168, (24,), 20, partial(load, "h")),
+        "ETT_1D": Task("ETT_1D", "D", 28, (7,), 20, partial(load, "D")),
+        "epf_np": Task("epf_np", "h", 24, (24,), 20, partial(load_prices, folder), ahead, 1),
+    }
 
 
 def score(task: Task, rows: pd.DataFrame, forecast: pd.DataFrame) -> tuple[float, float]:
@@ -100,7 +96,7 @@ def repeat_season(task: Task, rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts)
 
 
-def measure(task: Task, naive: float) -> Row:
+def measure_ours(task: Task, naive: float) -> Row:
     """Return the row of ours.
 
     Raises:
@@ -120,18 +116,16 @@ def measure(task: Task, naive: float) -> Row:
     forecast["q0.6"] = (forecast["q0.5"] + forecast["q0.7"]) / 2
     mase, sql = score(task, rows, forecast)
     row = {"task": task.name, "model": OURS, "mase": mase, "sql": sql, "cpu_seconds": seconds}
-    return row | {"chosen": forecaster.method_} | describe_surroundings(())
+    return row | {"chosen": forecaster.method_}
 
 
-def rank(ours: list[Row], published: pd.DataFrame) -> list[Row]:
-    """Return rows of ours and the published ones of the same tasks, the least SQL first."""
-    table = pd.concat([pd.DataFrame(ours), published])
-    table = table[table["task"].isin([row["task"] for row in ours])]
+def rank(ours: Row, published: pd.DataFrame) -> list[Row]:
+    """Return ours and the published rows of its task with their ranks, the least SQL first."""
+    table = pd.concat([pd.DataFrame([ours]), published])
     for name in ("mase", "sql"):
-        table[f"{name}_rank"] = table.groupby("task")[name].rank(method="min").astype(int)
-    table = table.sort_values(["task", "sql"]).astype(object).fillna("")
-    rows: list[Row] = table.to_dict("records")
-    return rows
+        table[f"{name}_rank"] = table[name].rank(method="min").astype(int)
+    records = table.sort_values("sql").astype(object).to_dict("records")
+    return [{name: value for name, value in row.items() if pd.notna(value)} for row in records]
 
 
 def summarise(rows: Sequence[Row]) -> str:
@@ -145,19 +139,23 @@ def summarise(rows: Sequence[Row]) -> str:
     )
 
 
-def main(data: Path, results: Path) -> None:
-    """Measure all tasks, and write the rows."""
+def measure(case: str, folder: Path) -> Iterable[Row]:
+    """Return the rows of all models on a task."""
     warnings.simplefilter("ignore")
-    published = pd.concat(map(pd.read_csv, sorted(results.glob("*.csv"))))
-    published = published[["task_name", "model_name", "MASE", "SQL"]]
-    published.columns = ["task", "model", "mase", "sql"]
-    naive = published[published["model"] == NAIVE].set_index("task")["mase"]
-    ours: list[Row] = []
-    for task in list_tasks(data):
-        ours.append(measure(task, naive[task.name]))
-        print_row(ours[-1])
-        write_rows(rank(ours, published), ROWS)
+    published = pd.concat(map(pd.read_csv, sorted((folder / "results").glob("*.csv"))))
+    published = published.loc[published["task_name"] == case, ["model_name", "MASE", "SQL"]]
+    published = published.set_axis(["model", "mase", "sql"], axis=1)
+    published = published.assign(task=case, machine="", commit="")
+    (naive,) = published.loc[published["model"] == NAIVE, "mase"]
+    return rank(measure_ours(list_tasks(folder)[case], naive), published)
 
+
+BENCHMARK = Benchmark(
+    name="fev_tasks",
+    cases=[*list_tasks(Path())],
+    measure=measure,
+    key=("task", "model"),
+)
 
 if __name__ == "__main__":
-    typer.run(main)
+    BENCHMARK.main()

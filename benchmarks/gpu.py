@@ -1,51 +1,46 @@
-"""What is measured on a GPU, in one run that resumes: ``python -m benchmarks.gpu FOLDER``.
+"""The cases of ``benchmarks.engine`` that are measured on a GPU, the most wanted answers first.
 
-What belongs here: which cases of which backbones, the most wanted answers first. What does not:
-measuring (``cases``), the table (``engine``).
-
-FOLDER gets backbones of published shapes with random weights. A case whose row names this commit is
-not measured again, so a run that was stopped resumes where it was. With ``--quick`` the cases run
-on the tiny backbone, on any machine.
+What belongs here: which cases of which backbones, and backbones of published shapes with random
+weights, which the folder gets (17 GB). What does not: measuring (``cases``).
 """
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
 import torch
-import typer
 
-from benchmarks import engine
-from benchmarks.rows import RESULTS, describe_surroundings, read_rows
+from benchmarks.cases import measure_case
+from benchmarks.engine import KEY, derive_rows
+from benchmarks.rows import LIBRARIES, Benchmark, Row
+from benchmarks.world import Case
 from compevo_core.lm.backbone import load_packaged
 from compevo_core.paper.agent_systems import build_model, load_architecture
 from compevo_core.runtime.files import fill_folder_atomically
 
+LARGE, SMALL = "llama-3.1-8b", "smollm2-135m"
 
-class Step(NamedTuple):
-    """One case of one backbone."""
-
-    shape: str
-    case: str
-    agents: int
-    preset: str = "default"
-
-
-_LARGE, _SMALL = "llama-3.1-8b", "smollm2-135m"
-
-STEPS = (
-    Step(_LARGE, "token", 10, "paper"),  # how near a token is to what memory allows
-    Step(_LARGE, "preset-rewriting", 10, "paper"),  # seconds of a round that writes logics
-    Step(_LARGE, "round", 10),  # how much faster than PEFT
-    Step(_SMALL, "token", 10),
-    Step(_SMALL, "round", 10),
-    Step(_SMALL, "sampling", 3),
-    Step(_LARGE, "token", 3, "paper"),
-    Step(_LARGE, "round", 3),
-    Step(_LARGE, "backward", 3),
-    Step(_SMALL, "backward", 10),
-    Step(_SMALL, "inference", 10),
+CASES = (
+    f"{LARGE}/token/10",  # how near a token is to what memory allows
+    f"{LARGE}/preset-rewriting/10",  # seconds of a round that writes logics
+    f"{LARGE}/round/10",  # how much faster than PEFT
+    f"{SMALL}/token/10",
+    f"{SMALL}/round/10",
+    f"{SMALL}/sampling/3",
+    f"{LARGE}/token/3",
+    f"{LARGE}/round/3",
+    f"{LARGE}/backward/3",
+    f"{SMALL}/backward/10",
+    f"{SMALL}/inference/10",
 )
+
+
+def prepare_backbone(folder: Path, shape: str) -> Path:
+    """Return the folder of a random backbone, which is made unless it is there."""
+    path = folder / f"{shape}-random"
+    if not path.exists():
+        save_backbone(path, shape, load_packaged().tokenizer)
+    return path
 
 
 def save_backbone(folder: Path, shape: str, tokenizer: Any) -> None:  # noqa: ANN401 - any
@@ -77,39 +72,35 @@ def save_backbone(folder: Path, shape: str, tokenizer: Any) -> None:  # noqa: AN
     fill_folder_atomically(folder, save)
 
 
-def list_open(steps: tuple[Step, ...], out: Path, commit: str, *, quick: bool) -> Iterator[Step]:
-    """Yield the steps without a row of this commit; read again before each of them."""
-    for step in steps:
-        rows = read_rows(out) if out.is_file() else []
-        measured = {
-            (row["case"], int(row["agents"]), row["backbone"])
-            for row in rows
-            if row["commit"] == commit
-        }
-        backbone = "tiny-random" if quick else f"{step.shape}-random"
-        if (step.case, step.agents, backbone) not in measured:
-            yield step
+def measure(case: str, folder: Path) -> Iterator[Row]:
+    """Yield the rows of a case; the large backbone has the paper's preset where nothing differs."""
+    shape, name, agents = case.split("/")
+    is_paper = shape == LARGE and name in ("token", "preset-rewriting")
+    # The encoder of the news does not matter for the engine.
+    settings = {
+        "backbone.name_or_path": str(prepare_backbone(folder, shape)),
+        "news.encoder": "hashing",
+    }
+    yield from measure_case(
+        Case(
+            name=name,
+            agents=int(agents),
+            repeats=2,
+            preset="paper" if is_paper else "default",
+            types=("bfloat16",),
+            settings=settings,
+        )
+    )
 
 
-def main(
-    folder: Annotated[Path, typer.Argument(help="For the backbones, 17 GB.")],
-    out: Annotated[Path, typer.Option(help="The table.")] = RESULTS / "gpu.csv",
-    repeats: Annotated[int, typer.Option(help="Runs of each case; medians are written.")] = 2,
-    quick: Annotated[bool, typer.Option("--quick", help="On the tiny backbone.")] = False,
-) -> None:
-    """Measure what a GPU is asked for, the most wanted first."""
-    commit = describe_surroundings(())["commit"]
-    for step in list_open(STEPS, out, commit, quick=quick):
-        choice: dict[str, Any] = {"preset": step.preset, "quick": quick}
-        if not quick:
-            backbone = folder / f"{step.shape}-random"
-            if not backbone.exists():
-                save_backbone(backbone, step.shape, load_packaged().tokenizer)
-            # The encoder of the news does not matter for the engine.
-            settings = {"backbone.name_or_path": str(backbone), "news.encoder": "hashing"}
-            choice |= {"types": ("bfloat16",), "settings": settings}
-        engine.run((step.case,), (step.agents,), repeats, out, **choice)
-
+BENCHMARK = Benchmark(
+    name="gpu",
+    cases=CASES,
+    measure=measure,
+    key=KEY,
+    libraries=LIBRARIES,
+    finish=derive_rows,
+)
 
 if __name__ == "__main__":
-    typer.run(main)
+    BENCHMARK.main()

@@ -1,18 +1,19 @@
-"""How often the interval of a mean difference holds it: a simulation of correlated days.
-
-    python -m benchmarks.intervals
+"""How often the interval of a mean difference holds it, in simulations of correlated days.
 
 What belongs here: days that follow an autoregression, and the share of intervals that hold their
 mean, 0. What does not: the interval (``compevo_core.evaluation.comparison``).
 """
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import numpy as np
-import typer
 from scipy.signal import lfilter
 
-from benchmarks.rows import RESULTS, describe_surroundings, write_rows
+from benchmarks.rows import Benchmark, Row
 from compevo_core.evaluation.comparison import BLOCK_DAYS, USUAL_BLOCKS, measure_interval
 
+RUNS = 2000
 SETTLING = 60  # days before the first one that counts
 
 
@@ -25,19 +26,22 @@ def measure_coverage(*, days: int, correlation: float, block_days: int, runs: in
     return float(np.mean([low <= 0 <= high for low, high in intervals]))
 
 
-def main(runs: int = 2000) -> None:
-    """Measure coverage by days and correlation, with the blocks that results have."""
-    rows = []
-    for days in (40, 100, 365):
-        usual = max(1, min(BLOCK_DAYS, days // USUAL_BLOCKS))
-        for correlation in (0.0, 0.15, 0.3, 0.45, 0.6):
-            coverage = measure_coverage(
-                days=days, correlation=correlation, block_days=usual, runs=runs
-            )
-            what = {"days": days, "block_days": usual, "correlation": correlation, "runs": runs}
-            rows.append({**what, "coverage": coverage, **describe_surroundings()})
-    write_rows(rows, RESULTS / "intervals.csv")
+def measure(case: str, folder: Path) -> Iterator[Row]:
+    """Yield the coverage of so many days by correlation, with the blocks that results have."""
+    days = int(case)
+    usual = max(1, min(BLOCK_DAYS, days // USUAL_BLOCKS))
+    for correlation in (0.0, 0.15, 0.3, 0.45, 0.6):
+        row = {"days": days, "block_days": usual, "correlation": correlation, "runs": RUNS}
+        coverage = measure_coverage(days=days, correlation=correlation, block_days=usual, runs=RUNS)
+        yield row | {"coverage": coverage}
 
+
+BENCHMARK = Benchmark(
+    name="intervals",
+    cases=("40", "100", "365"),
+    measure=measure,
+    key=("days", "correlation"),
+)
 
 if __name__ == "__main__":
-    typer.run(main)
+    BENCHMARK.main()

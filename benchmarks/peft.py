@@ -220,9 +220,7 @@ class PeftRound:
         loss_pred, loss_own = self.train_forecasts(examples)
         self.generate_candidates(replay)
         candidate_AD = self._encode(replay.proposal.candidates)
-        soft_prompt_AD = None
-        if self.config.evolution.update == "three-stage":
-            soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, replay.previous_AD))
+        soft_prompt_AD = self.fusion.soft_prompt(self.fusion(candidate_AD, replay.previous_AD))
         self.generate_groups(replay, soft_prompt_AD)
 
         # The played logic is scored in its group, as the core does.
@@ -271,7 +269,7 @@ class PeftRound:
         return candidates
 
     @torch.no_grad()
-    def generate_groups(self, replay: Replay, soft_prompt_AD: Tensor | None) -> list[Tensor]:
+    def generate_groups(self, replay: Replay, soft_prompt_AD: Tensor) -> list[Tensor]:
         """Generate G logics an agent from one reading of its prompt, (G, T) each."""
         size, tokens = self.config.grpo.group_size, self.config.evolution.max_new_tokens
 
@@ -338,21 +336,17 @@ class PeftRound:
         self._make_all_trainable()
 
         loss_div = diversity_loss(candidate_AD)
-        if weights.lambda_div and loss_div.requires_grad:
+        if loss_div.requires_grad:
             # The policy term goes through the same candidates again.
             (weights.lambda_div * loss_div).backward(retain_graph=True)
         (weights.lambda_prune * pruning_loss(self.selection.gates_A)).backward()
         return float(loss_div.detach())
 
-    def _backward_policy(
-        self, replay: Replay, soft_prompt_AD: Tensor | None, reward_AG: Tensor
-    ) -> float:
+    def _backward_policy(self, replay: Replay, soft_prompt_AD: Tensor, reward_AG: Tensor) -> float:
         """Add the gradient of the policy term, agent by agent; return the loss."""
         advantage_AG, _ = group_advantages(reward_AG, replay.proposal.is_empty_AG)
-        leaf_AD = neutral_AD = None
-        if soft_prompt_AD is not None:
-            leaf_AD = soft_prompt_AD.detach().requires_grad_(True)
-            neutral_AD = self.fusion.neutral_D.expand_as(leaf_AD)
+        leaf_AD = soft_prompt_AD.detach().requires_grad_(True)
+        neutral_AD = self.fusion.neutral_D.expand_as(leaf_AD)
 
         total = 0.0
         for agent, name in enumerate(self._names):
@@ -372,12 +366,11 @@ class PeftRound:
             (self.config.objective.lambda_pg / self.agents * loss).backward()
             total += float(loss.detach()) / self.agents
 
-        if soft_prompt_AD is not None and leaf_AD is not None and leaf_AD.grad is not None:
-            self._make_all_trainable()
-            soft_prompt_AD.backward(leaf_AD.grad)
+        self._make_all_trainable()
+        soft_prompt_AD.backward(leaf_AD.grad)
         return total
 
-    def _logp(self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None) -> Tensor:
+    def _logp(self, agent: int, replay: Replay, soft_prompt_AD: Tensor) -> Tensor:
         """Return log-probabilities of one agent's sampled tokens, (1, G, T); prompt read once."""
         ids_GT = replay.proposal.ids_AGT[agent]
         logits_1V, cache = self._read_logic_prompt(agent, replay, soft_prompt_AD)
@@ -390,13 +383,12 @@ class PeftRound:
         return selective_log_softmax(logits_GTV / self.config.evolution.temperature, ids_GT)[None]
 
     def _read_logic_prompt(
-        self, agent: int, replay: Replay, soft_prompt_AD: Tensor | None
+        self, agent: int, replay: Replay, soft_prompt_AD: Tensor
     ) -> tuple[Tensor, DynamicCache]:
         """Return the logits (1, V) after an agent's whole prompt, and its keys and values."""
         embeds = self.model.get_input_embeddings()(self._tokenize_logic_prompt(agent, replay))
-        if soft_prompt_AD is not None:
-            soft_11D = soft_prompt_AD[agent][None, None].to(embeds.dtype)
-            embeds = torch.cat([soft_11D, embeds], dim=1)
+        soft_11D = soft_prompt_AD[agent][None, None].to(embeds.dtype)
+        embeds = torch.cat([soft_11D, embeds], dim=1)
         cache = DynamicCache()
         out = self.model(inputs_embeds=embeds, past_key_values=cache, logits_to_keep=1)
         return out.logits[:, -1].float(), cache

@@ -1,49 +1,36 @@
-"""The news store as it grows: ``python -m benchmarks.store run --folder DIR``.
+"""The news store as it grows: steps on a made-up archive, each in a process of its own.
 
-What belongs here: a made-up archive, its steps, each run for each size in a process of its own, and
-how seconds grow with the articles. What does not: what a step is for
-(``docs/explanation/benchmarks.md``).
+What belongs here: the archive, its steps, and how seconds grow with the articles. What does not:
+what a step is for (``docs/explanation/benchmarks.md``).
 
-Seconds cover the whole step; look-up and candidates give the mean of several windows, block the
-mean of several months. ``exponent`` says how processor seconds grow from the next smaller archive
-to this one: 1 is linear, 0 does not grow. Peak memory covers the process of the step with all
-libraries loaded, which the step ``none`` has too.
+A case is a number of articles and a step; steps of one archive need the earlier ones. Seconds cover
+the whole step; look-up and candidates give the mean of several windows, block the mean of several
+months. ``exponent`` says how processor seconds grow from the next smaller archive to this one: 1 is
+linear, 0 does not grow. Peak memory covers the process of the step with all libraries loaded, which
+the step ``none`` has too. Archives take 1.8 GB for a million articles.
 
 Shapes: R articles, D numbers of an embedding.
 """
 
 import math
 import shutil
-import tempfile
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import polars as pl
-import typer
 
-from benchmarks.rows import (
-    RESULTS,
-    Row,
-    describe_surroundings,
-    measure_in_process,
-    measure_seconds,
-    print_row,
-    write_rows,
-)
+from benchmarks.rows import Benchmark, Row
 from compevo_core.data.news import derive_article_id
 from compevo_core.data.news_pool import NewsPool
 from compevo_core.runtime.usage import peak_memory_gigabytes
-from compevo_pipeline.config.settings import child_environment
 from compevo_pipeline.storage.embedding_store import EmbeddingStore
 from compevo_pipeline.storage.news_store import NewsStore, StoredArticles
 from tests.support.window_samples import make_articles as make_dated_articles
 
-SIZES = (10_000, 100_000, 1_000_000)
-LIBRARIES = ("duckdb", "polars", "numpy")
 REPEATED = ("look-up", "candidates", "block")
 
 DIMENSION = 384  # of an embedding of the packaged encoder
@@ -82,6 +69,7 @@ def append(batch: int, folder: Path, rows: int) -> Blocks:
     vectors = generator.standard_normal((batch, DIMENSION), dtype=np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     store = EmbeddingStore(folder, "benchmark")
+    shutil.rmtree(store.folder, ignore_errors=True)
     for first in range(0, rows, len(vectors)):
         titles = [make_title(row) for row in range(first, min(first + len(vectors), rows))]
         yield partial(store.append, titles, vectors[: len(titles)])
@@ -165,74 +153,64 @@ def _choose(rows: int, count: int) -> list[int]:
     return chosen
 
 
-app = typer.Typer(add_completion=False)
+def measure(case: str, folder: Path) -> Iterator[Row]:
+    """Yield the row of a step."""
+    articles, step = case.split("/")
+    archive = folder / f"store-{articles}"
+    archive.mkdir(parents=True, exist_ok=True)
+    times = []
+    for run in STEPS[step](archive, int(articles)):
+        began = time.perf_counter(), time.process_time()
+        run()
+        times.append((time.perf_counter() - began[0], time.process_time() - began[1]))
 
-
-@app.command("run")
-def main(
-    articles: Annotated[
-        list[int] | None, typer.Option(help="Number of articles; may be given more than once.")
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Where archives are made, 1.8 GB for a million articles.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="The table.")] = RESULTS / "store.csv",
-    threads: Annotated[int, typer.Option(help="Threads of each process.")] = 1,
-    steps: Annotated[
-        list[str] | None, typer.Option("--step", help="Only this step; in the order they need.")
-    ] = None,
-) -> None:
-    """Measure every step for every size, and remove the archives again."""
-    surroundings = describe_surroundings(LIBRARIES) | {"threads": threads}
-    rows: list[Row] = []
-    for size in sorted(articles or SIZES):
-        archive = Path(tempfile.mkdtemp(prefix=f"store-{size}-", dir=folder))
-        try:
-            for step in steps or [name for name in STEPS if name != "fill"]:
-                options = ["measure", step, str(archive), str(size)]
-                (row,) = measure_in_process(
-                    "benchmarks.store", *options, environment=child_environment(threads)
-                )
-                rows.append(row | surroundings)
-        finally:
-            shutil.rmtree(archive)
-        write_rows(add_exponents(rows), out)
-
-
-@app.command()
-def measure(step: str, archive: Path, articles: int) -> None:
-    """Run one step in this process, and print what it took."""
-    times = [measure_seconds(run)[:2] for run in STEPS[step](archive, articles)]
     seconds, cpu_seconds = np.sum(times, axis=0).tolist() if times else (0.0, 0.0)
-
     blocks = len(times) if step in REPEATED else 1
     disk_bytes = sum(path.stat().st_size for path in archive.rglob("*") if path.is_file())
-    print_row(
-        {
-            "step": step,
-            "articles": articles,
-            "seconds": seconds / blocks,
-            "cpu_seconds": cpu_seconds / blocks,
-            "peak_memory_mb": round(1000 * peak_memory_gigabytes()),
-            "disk_mb": round(disk_bytes / 1e6),
-        }
-    )
+    yield {
+        "step": step,
+        "articles": articles,
+        "seconds": seconds / blocks,
+        "cpu_seconds": cpu_seconds / blocks,
+        "peak_memory_mb": round(1000 * peak_memory_gigabytes()),
+        "disk_mb": round(disk_bytes / 1e6),
+        "threads": 1,
+    }
 
 
 def add_exponents(rows: list[Row]) -> list[Row]:
-    """Return the rows with the growth of their seconds from the next smaller size of the step."""
-    smaller: dict[str, Row] = {}
+    """Return the rows with the growth of their seconds from the step's next smaller size.
+
+    Rows of another machine may be in the same table.
+    """
+    smaller: dict[tuple[str, str], Row] = {}
     out = []
     for row in sorted(rows, key=lambda row: int(row["articles"])):
-        before = smaller.get(row["step"])
+        before = smaller.get((row["step"], row["machine"]))
         exponent: float | str = ""
-        if before is not None and row["cpu_seconds"]:
-            ratio = row["cpu_seconds"] / before["cpu_seconds"]
-            exponent = math.log(ratio) / math.log(row["articles"] / before["articles"])
+        if before is not None and float(row["cpu_seconds"]):
+            ratio = float(row["cpu_seconds"]) / float(before["cpu_seconds"])
+            exponent = math.log(ratio) / math.log(int(row["articles"]) / int(before["articles"]))
         out.append(row | {"exponent": exponent})
-        smaller[row["step"]] = row
+        smaller[row["step"], row["machine"]] = row
     return out
 
 
+BENCHMARK = Benchmark(
+    name="store",
+    cases=[
+        f"{articles}/{step}"
+        for articles in (10_000, 100_000, 1_000_000, 10_000_000)
+        for step in STEPS
+        # Batches of the pipeline's size take too long for the largest archive.
+        if step != ("append" if articles > 1_000_000 else "fill") or articles == 1_000_000
+    ],
+    measure=measure,
+    key=("articles", "step"),
+    libraries=("duckdb", "polars", "numpy"),
+    threads=1,
+    finish=add_exponents,
+)
+
 if __name__ == "__main__":
-    app()
+    BENCHMARK.main()

@@ -1,4 +1,4 @@
-"""What the paper's systems of agents cost: ``python -m benchmarks.systems FOLDER --out FILE``.
+"""What the paper's systems of agents cost, on a backbone of the paper's shape.
 
 What belongs here: hours an epoch, seconds of a step of forecasts and the peak of memory, by system,
 as in the paper's table of efficiency. What does not: errors, which a random backbone says nothing
@@ -13,21 +13,14 @@ import math
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from benchmarks.clock import name_gpu, read_peak, time_repeats
-from benchmarks.rows import (
-    RESULTS,
-    Row,
-    describe_surroundings,
-    measure_in_process,
-    print_row,
-    write_rows,
-)
+from benchmarks.gpu import LARGE, prepare_backbone
+from benchmarks.rows import LIBRARIES, Benchmark, Row
 from benchmarks.world import TRAIN_WINDOWS
 from compevo_core.config.run import RunConfig
 from compevo_core.forecast.forecaster import CompEvoForecaster
@@ -93,24 +86,18 @@ def measure(system: str, backbone: str) -> Row:
     }
 
 
-def main(
-    backbone: Annotated[str, typer.Argument(help="Folder or name of a backbone.")],
-    out: Annotated[Path, typer.Option(help="The table.")] = RESULTS / "systems.csv",
-    system: Annotated[str, typer.Option(hidden=True)] = "",
-) -> None:
-    """Measure what each system costs, each in a process of its own."""
-    if system:
-        print_row(measure(system, backbone))
-        return
+def measure_on_gpu(case: str, folder: Path) -> Iterator[Row]:
+    """Yield the row of a system on random weights."""
+    yield measure(case, str(prepare_backbone(folder, LARGE)))
 
-    surroundings = describe_surroundings()
-    rows: list[Row] = []
-    for name in SYSTEMS:
-        arguments = (backbone, "--system", name)
-        (row,) = measure_in_process("benchmarks.systems", *arguments, environment={})
-        rows.append(surroundings | row)
-        write_rows(rows, out)
 
+BENCHMARK = Benchmark(
+    name="systems",
+    cases=SYSTEMS,
+    measure=measure_on_gpu,
+    key=("system",),
+    libraries=LIBRARIES,
+)
 
 if __name__ == "__main__":
-    typer.run(main)
+    BENCHMARK.main()

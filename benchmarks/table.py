@@ -37,8 +37,6 @@ TEXTS = {
     "memory-by-agent": "peak of a round without rewriting, gradient by agent",
     "memory-by-agent-ratio": "peak less state, most agents over fewest, gradient by agent",
     **{f"products-{n}-rows": f"frozen linear layers, {n} rows" for n in (3, 24, 768)},
-    "matmul-2048": "product of 2048 x 2048 matrices, GFLOP/s: the processor's ceiling",
-    "backbone-forward": "one prompt of 512 tokens, share of that ceiling",
 }
 
 
@@ -205,7 +203,7 @@ SHOWN = {
     "gpu": ("gpu", format_gpu),
     "systems": ("systems", format_systems),
     "store": ("store", format_store),
-    "fev": ("fev-tasks", format_fev),
+    "fev": ("fev_tasks", format_fev),
 }
 
 

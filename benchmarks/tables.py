@@ -1,12 +1,8 @@
 """The default ``Forecaster`` compared with other libraries, on tables that packages hold.
 
-    python -m benchmarks.tables                 # ours again, with the peers' committed rows
-    python -m benchmarks.tables --peers         # the peers as well
-    python -m benchmarks.tables --role choosing --only bikes wind
-
 What belongs here: tables, their cutoffs, peers, one row for each table and method. What does not:
-how the product reads tables. A table whose package is not installed, or whose files are not in
-``COMPEVO_ARCHIVE``, is left out with a sentence.
+how the product reads tables. Cases are ``TABLE/ours`` and ``TABLE/peers``: ``'*/ours'`` measures
+ours again, with the peers' committed rows. Some tables are files in ``COMPEVO_ARCHIVE``.
 
 Methods and settings were chosen on tables of the role ``choosing``; tables of the role ``held``
 were looked at when the choice was over. Forecasts begin ``windows`` times, a horizon or, within
@@ -15,7 +11,6 @@ and then given newer rows. MASE divides the mean absolute error of each series b
 seasonal naive forecast before the first cutoff. Shapes: S series, H horizon.
 """
 
-import argparse
 import json
 import os
 import time
@@ -32,12 +27,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.rows import RESULTS, Row, describe_surroundings, read_rows, write_rows
+from benchmarks.rows import Benchmark, Row
 from compevo_core import Forecaster
 
-ROWS = RESULTS / "tables.csv"
-PRINTED = ("table", "role", "method", "mase", "coverage_80", "coverage_80_daily", "cpu_seconds")
-COLUMNS = (*PRINTED, "chosen", "series", "rows", "horizon", "windows", "machine", "commit")
 OURS = "compevo"
 MEDIAN = "median of peers"  # of their forecasts, step by step
 
@@ -512,48 +504,28 @@ def summarise(rows: Sequence[Row], role: str = "") -> str:
     )
 
 
-def main() -> None:
-    """Measure tables, and write the rows again after each."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--peers", action="store_true", help="measure the peers as well")
-    parser.add_argument("--role", choices=("choosing", "held"), help="only tables of a role")
-    parser.add_argument("--only", nargs="*", default=(), help="only tables of these names")
-    parser.add_argument("--out", type=Path, default=ROWS)
-    args = parser.parse_args()
+def measure(case: str, folder: Path) -> Iterator[Row]:
+    """Yield the row of ours on a table, or the rows of the peers."""
     warnings.simplefilter("ignore")
+    name, who = case.split("/")
+    (task,) = (task for task in TASKS if task.name == name)
+    rows = task.load()
+    facts = {
+        "series": rows["unique_id"].nunique(),
+        "rows": len(rows),
+        "horizon": task.horizon,
+        "windows": task.windows,
+    }
+    for row in [measure_ours(task, rows)] if who == "ours" else measure_peers(task, rows):
+        yield {"table": name, "role": task.role, **row, **facts}
 
-    kept = read_rows(args.out) if args.out.is_file() else []
-    surroundings = describe_surroundings(())
-    for task in TASKS:
-        if (args.only and task.name not in args.only) or args.role not in (None, task.role):
-            continue
-        try:
-            rows = task.load()
-        except (FileNotFoundError, ModuleNotFoundError) as error:
-            print(f"{task.name} is left out: {error}")  # noqa: T201 - a command
-            continue
-        measured = [*(measure_peers(task, rows) if args.peers else ()), measure_ours(task, rows)]
-        facts = {
-            "table": task.name,
-            "role": task.role,
-            "series": rows["unique_id"].nunique(),
-            "rows": len(rows),
-            "horizon": task.horizon,
-            "windows": task.windows,
-            **surroundings,
-        }
-        new = {row["method"]: facts | row for row in measured}
-        for row in new.values():
-            print(" ".join(str(row.get(name, "")) for name in PRINTED), flush=True)  # noqa: T201
-        kept = [r for r in kept if r["table"] != task.name or r["method"] not in new]
-        kept += new.values()
-        write_rows(kept, args.out, COLUMNS)
-    for role in ("choosing", "held", ""):
-        if {OURS, MEDIAN} <= {row["method"] for row in kept if role in ("", row["role"])}:
-            print(summarise(kept, role))  # noqa: T201 - a command
 
+BENCHMARK = Benchmark(
+    name="tables",
+    cases=[f"{task.name}/{who}" for task in TASKS for who in ("peers", "ours")],
+    measure=measure,
+    key=("table", "method"),
+)
 
 if __name__ == "__main__":
-    main()
+    BENCHMARK.main()

@@ -67,29 +67,27 @@ _COMPARED = {
 class Case:
     """What one process measures."""
 
-    name: str  # of ``cases.CASES``
+    name: str  # of ``cases.MEASURES``
     agents: int = 1
     repeats: int = 3
-    quick: bool = False  # whether the preset ``tiny`` stands for the chosen one
     preset: str = "default"
     # Of ``backbone.dtype``; a case with one type times the first. Empty is each case's own.
     types: Sequence[str] = ()
     # By dotted name; they replace the case's own.
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def configure(
-        self, *, dtype: str = "", settings: Mapping[str, Any] | None = None, agents: int = 0
-    ) -> RunConfig:
+    def configure(self, *, dtype: str = "", settings: Mapping[str, Any] | None = None) -> RunConfig:
         """Build the preset's configuration for a number of agents; its members are repeated.
 
         Without ``dtype`` the chosen type is taken, or the type of the preset.
         """
-        agents = agents or self.agents
-        config = RunConfig.preset("tiny" if self.quick else self.preset)
+        config = RunConfig.preset(self.preset)
         members = [member.model_dump() for member in config.population.members]
         fixed: dict[str, Any] = {
-            "population.agents": agents,
-            "population.members": [members[i % len(members)] for i in range(agents) if members],
+            "population.agents": self.agents,
+            "population.members": [
+                members[i % len(members)] for i in range(self.agents) if members
+            ],
             "backbone.dtype": dtype or next(iter(self.types), config.backbone.dtype),
         }
         return config.with_overrides(fixed | dict(settings or {}) | dict(self.settings))
@@ -101,7 +99,8 @@ class Case:
 
         The group is the paper's, unless the backbone is the tiny one.
         """
-        group = {} if self.quick else {"grpo.group_size": 8, "evolution.max_new_tokens": 32}
+        paper = {"grpo.group_size": 8, "evolution.max_new_tokens": 32}
+        group = {} if self.preset == "tiny" else paper
         return self.configure(dtype=dtype, settings=_COMPARED | group | dict(settings or {}))
 
 

@@ -146,12 +146,12 @@ def describe_left_out(left_out: Mapping[str, tuple[str, str]]) -> list[str]:
 
 def describe_repeated(built: BuiltViews) -> list[str]:
     """Say in which series the season before stands for a gap in the inputs."""
-    counts = [f"{count} inputs of {entity}" for entity, count in built.repeated.items()]
+    counts = [f"{entity} ({count})" for entity, count in built.repeated.items()]
     if not counts:
         return []
     return [
-        f"{list_some(counts)} are missing, and have the values of the season before: the forecast "
-        "is less sure than its bands"
+        f"missing inputs have the values of the season before, in {list_some(counts)}: the "
+        "forecast is less sure than its bands"
     ]
 
 

@@ -90,7 +90,9 @@ def number_rows(cells: pl.Series) -> TextColumn:
 
 
 def read_names(column: pl.Series) -> pl.Series:
-    """Return names of series as texts; 1.0 and 1 are one name."""
+    """Return names of series as texts; 1.0 and 1 are one name. DataError for lists."""
+    if column.dtype.is_nested():
+        raise DataError(f"column {column.name!r} holds lists: give texts or numbers as names")
     if column.dtype.is_float() and (column % 1 == 0).all():
         column = column.cast(pl.Int64)
     return column.cast(pl.String)

@@ -319,6 +319,9 @@ def to_polars(table: Frame, time: str) -> tuple[str, pl.DataFrame]:
             table = table.rename_axis(index=table.index.name or time)
         if table.index.names != [None]:
             table = table.reset_index(allow_duplicates=True)
+        if table.columns.nlevels > 1:  # as names over two rows of a file
+            names = [" ".join(dict.fromkeys(filter(None, map(str, name)))) for name in table]
+            table = table.set_axis(names, axis="columns")
         if not table.columns.is_unique:
             twice = table.columns[table.columns.duplicated()][0]
             raise DataError(f"several columns are named {twice!r}; rename or drop all but one")

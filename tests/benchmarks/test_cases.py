@@ -18,8 +18,8 @@ READS = {
 
 
 def measure(name, agents, settings=()):
-    case = Case(name=name, agents=agents, repeats=1, quick=True, settings=dict(settings))
-    return cases.CASES[name][0](case)
+    case = Case(name=name, agents=agents, repeats=1, preset="tiny", settings=dict(settings))
+    return cases.measure_case(case)
 
 
 @pytest.mark.parametrize("settings", [{}, READS])
@@ -38,7 +38,7 @@ def test_gradients_that_differ_are_an_error(monkeypatch):
 
 def test_training_state_is_counted_apart_from_the_peak():
     one, three = (measure("memory-by-agent", agents)[0] for agents in (1, 3))
-    world = World(Case(name="", quick=True).configure(), 1)
+    world = World(Case(name="", preset="tiny").configure(), 1)
     model = world.model
     forecasting = model.adapter_parameters(), model.head_parameters(), model.gate_parameters()
     trained = sum(each.numel() for part in forecasting for each in part)

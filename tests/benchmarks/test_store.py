@@ -2,16 +2,16 @@
 
 import pytest
 
-from benchmarks.rows import RESULTS, measure_seconds, read_rows
-from benchmarks.store import STEPS, add_exponents, make_articles
+from benchmarks.rows import RESULTS, read_rows
+from benchmarks.store import STEPS, add_exponents, make_articles, measure
 from compevo_core.data.news import validate_articles
 
 
 @pytest.mark.slow
 def test_every_step_runs_on_the_earlier_archive(tmp_path):
-    for name, step in STEPS.items():
-        seconds = [measure_seconds(run)[0] for run in step(tmp_path, 300)]
-        assert (name == "none") != bool(seconds)
+    for name in STEPS:
+        (row,) = measure(f"300/{name}", tmp_path)
+        assert (name == "none") != bool(row["seconds"])
 
 
 def test_made_up_articles_have_ids_of_their_own():
@@ -20,14 +20,17 @@ def test_made_up_articles_have_ids_of_their_own():
 
 
 def test_the_exponent_compares_processor_seconds_of_neighbouring_sizes():
-    sizes = ((10, 1.0), (100, 10.0), (1000, 1000.0))
-    rows = [{"step": "a", "articles": size, "cpu_seconds": seconds} for size, seconds in sizes]
+    sizes = ((10, 1.0, "m"), (100, 10.0, "m"), (1000, 1000.0, "m"), (10_000, 1.0, "other"))
+    names = ("articles", "cpu_seconds", "machine")
+    rows = [dict(zip(names, size, strict=True)) | {"step": "a"} for size in sizes]
     exponents = [row["exponent"] for row in add_exponents(rows)]
-    assert exponents[0] == "" and exponents[1:] == pytest.approx([1.0, 2.0])
+    assert exponents == ["", pytest.approx(1.0), pytest.approx(2.0), ""]
 
 
 def test_committed_rows_show_linear_growth_and_bounded_memory():
     rows = read_rows(RESULTS / "store.csv")
+    for row, again in zip(rows, add_exponents(rows), strict=True):
+        assert row["exponent"] == (f"{again['exponent']:.3g}" if again["exponent"] else "")
     largest = {row["step"] for row in rows if row["articles"] == "10000000"}
     assert {"upsert", "fill", "pool", "look-up", "candidates", "block"} <= largest
     for row in rows:

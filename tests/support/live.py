@@ -7,13 +7,11 @@ from pathlib import Path
 
 import dagster as dg
 
-from compevo_pipeline.config.settings import Settings
 from compevo_pipeline.defs.assets.sources import build_series_asset
 from compevo_pipeline.sources.common.base import Mode
 from compevo_pipeline.sources.common.ledger import Ledger
-from compevo_pipeline.work.deployment import Deployment
 from compevo_pipeline.work.ingest import WHAT_IS_NEW, ingest_dataset
-from tests.support.deployment import QUIET, SetClock
+from tests.support.deployment import QUIET, open_home
 
 LOG = logging.getLogger("compevo.tests.live")
 
@@ -25,9 +23,8 @@ class LiveHome:
     settings: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        self.clock = SetClock(self.now)
-        settings = Settings(home=self.home, mode=Mode.LIVE, **self.settings)
-        self.workspace = Deployment(settings=settings, clock=self.clock)
+        self.workspace = open_home(self.home, Mode.LIVE, now=self.now, **self.settings)
+        self.clock = self.workspace.clock
 
     @property
     def ledger(self):

@@ -69,6 +69,8 @@ _CLOCKS = ("ds", "stamp", "timestamp", "datetime", "date_time", "time", "date", 
 _TIMES = (*_CLOCKS, "year", "month", "quarter", "week", "period", "ts", "epoch", "unix")
 _AMOUNTS = ("usage", "count", "cnt", "quantity", "mw", "mwh", "kw", "kwh")
 _VALUES = ("y", "value", "target", "load", "demand", "consumption", "sales", "power", *_AMOUNTS)
+_FORECAST = re.compile(r"(?i)forecast|predict|progno|pr[eé]vi")
+_SURER_TIME = re.compile(r"(?i)utc|gmt|start|begin")
 _LOOKED_AT = 500  # rows, from the top
 _FEWEST_NUMBERED = 20  # columns of one name and a number
 _LEAST_SERIES = 1.5  # rows a stamp, in the mean, of a table of several series
@@ -378,6 +380,7 @@ def _find_columns(
         number = pl.col(numbers).str.replace(",", ".").cast(pl.Float64, strict=False)
         distances = table.select(number.diff().drop_nulls().n_unique()).row(0, named=True)
         measured = [column for column in numbers if distances[column] != 1] or numbers
+        measured.sort(key=lambda column: _FORECAST.search(column) is not None)
         likeliest = min(measured, key=lambda column: _rank(column, _VALUES))
         values = tuple(numbers) if values else (likeliest,)
         others = [name for name in numbers if name not in values]
@@ -413,11 +416,13 @@ def _find_unit(
     if request.unit or units:
         return request.unit or units[0]
 
-    # load_mw is in MW: the last word of a name is most often the unit, and it is said.
-    words = re.split(r"[_(\[]", re.sub(r"[)\]].*", "", request.values[0]))
-    unit = words[-1].strip() if len(words) > 1 else "units"
+    # In brackets (Load [MW]), as a short last word (sales_usd), or as the end (ConsumptionMWh).
+    name = request.values[0]
+    match = re.search(r"(?<=[(\[])[^)\]]+", name)
+    match = match or re.search(r"(?<=_)[^\W\d_]{1,3}$|(?i:[kmg]wh?)$", name)
+    unit = match[0].strip() if match else "units"
     unit = next((power for power in POWERS if power.lower() == unit.lower()), unit)
-    why = "from the column's name" if len(words) > 1 else "as nothing names one"
+    why = "from the column's name" if match else "as nothing names one"
     draft.guesses.append(f"the unit is {unit!r}, {why}; if not, give --unit")
     return unit
 
@@ -617,6 +622,8 @@ def guess_time(table: pl.DataFrame, name: str, time_format: str = "") -> str:
             f"{', '.join(map(repr, columns))}: name the column with --time, and its format with "
             "--time-format, or write stamps as 2024-03-31 02:30, 2024-03, 2024-Q1 or 2024-W13"
         )
+    # Of several clocks, hours of UTC neither come twice nor are missing; of two ends, steps begin.
+    candidates.sort(key=lambda column: -len(_SURER_TIME.findall(column)))
     time = min(candidates, key=lambda column: _rank(column, _TIMES))
     if _holds_stamps(TextColumn(pl.DataFrame({LINE: [1], time: [time]}), name, time)):
         raise DataError(
@@ -745,7 +752,7 @@ def _holds_stamps(column: TextColumn, time_format: str = "") -> bool:
 
 def _rank(column: str, usual: Sequence[str]) -> int:
     """Return the place of a column's name among usual ones, behind them where it is none."""
-    words = re.sub(r"[ /]", "_", column.lower())
+    words = re.sub(r"[ /]|(?<=[a-z])(?=[A-Z])", "_", column).lower()
     places = [i for i, word in enumerate(usual) if words == word]
     places += [len(usual) + i for i, word in enumerate(usual) if word in words.split("_")]
     return min(places, default=2 * len(usual))

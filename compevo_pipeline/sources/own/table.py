@@ -12,14 +12,14 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import time
+from datetime import datetime, time, timedelta
 from pathlib import PurePath
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from compevo_core.errors import DataError, SchemaDrift
+from compevo_core.errors import DataError, SchemaDrift, list_some
 from compevo_core.table.cells import LINE, TextColumn, shorten
 from compevo_core.table.text_stamps import FORMATS, MONTHS_BY_NAME, read_by_each
 from compevo_pipeline.sources.common import decode
@@ -33,6 +33,7 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"
 _EXCEL = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # of files that hold tables, not of their names
 _PACKED = (b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")  # in other ways
+_METER_DATA, _REPORT = "100,NEM12", re.compile(r"C,.*\n+I,")  # how files of AEMO begin
 _JSON, _JSON_LINES = ".json", (".jsonl", ".ndjson")
 # Letters of another script look like this in Windows-1252, and so do stray bytes.
 _NO_WORDS = re.compile(r"[À-ÿ]{3}|(?<![A-Za-zÀ-ÿ])[À-ÿ](?![A-Za-zÀ-ÿ])|\N{REPLACEMENT CHARACTER}")
@@ -213,6 +214,10 @@ def _read_cells(content: bytes, name: str) -> pl.DataFrame:
         return _read_json(content, name)
 
     body = _decode(content, name).replace("\r", "\n")
+    if body.startswith(_METER_DATA):
+        body = _flatten_meter_data(body, name)
+    elif _REPORT.match(body):
+        body = _flatten_report(body, name)
     # The lines of a whole file take three times its memory: only the ends are looked at.
     notes = _count_notes(body.split("\n", _MOST_NOTES)[:_MOST_NOTES])
     *_, header, body = [*body.split("\n", notes + 1), ""][: notes + 2]
@@ -288,6 +293,45 @@ def _decode(content: bytes, name: str) -> str:
         if _NO_WORDS.search(text):
             raise
         return text
+
+
+def _flatten_report(body: str, name: str) -> str:
+    """Return a report of AEMO as rows below their column names; its lines say which they are.
+
+    DataError if it holds several tables.
+    """
+    tables = {*re.findall(r"(?m)^I,(\w+,\w*),", body)}
+    if len(tables) > 1:
+        raise DataError(
+            f"{name} holds {len(tables)} tables ({list_some(sorted(tables))}): keep the lines "
+            "that begin with I and D of one"
+        )
+    return re.sub(r"(?m)^(C,.*|[ID],\w+,\w*,\d*,)", "", body)
+
+
+def _flatten_meter_data(body: str, name: str) -> str:
+    """Return meter data of the market's form NEM12, a line a day, as a row a reading.
+
+    DataError if a line is not as the form has it.
+    """
+    rows: list[str] = []
+    units: set[str] = set()
+    series, minutes = "", 0
+    for number, line in enumerate(body.split("\n"), start=1):
+        kind, *cells = line.split(",")
+        try:
+            if kind == "200":
+                series, minutes = f"{cells[0]} {cells[3]}", int(cells[7])
+                units.add(cells[6])
+            elif kind == "300":
+                day = datetime.strptime(cells[0], "%Y%m%d")  # noqa: DTZ007 - of the file's clock
+                for at, value in enumerate(cells[1 : 1 + 24 * 60 // minutes]):
+                    rows.append(f"{series},{day + at * timedelta(minutes=minutes)},{value}")
+        except (ValueError, IndexError, ZeroDivisionError) as error:
+            raise DataError(
+                f"{name}, line {number}: not as in NEM12 ({error}); fetch the file again"
+            ) from error
+    return "\n".join([f"NMI,stamp,reading ({' or '.join(sorted(units))})", *rows])
 
 
 def _leave_out_notes_below(body: str, separator: str, n_cells: int) -> str:

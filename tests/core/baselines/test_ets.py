@@ -5,9 +5,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from compevo_core.baselines import fit_baseline, load_baseline, smoothing
+from compevo_core.baselines import fit_baseline, smoothing
 from compevo_core.data.window import WindowSet
-from compevo_core.errors import DataError, LeakageError
+from compevo_core.errors import DataError
 from tests.support.window_samples import make_set, make_window
 
 pytestmark = pytest.mark.skipif(find_spec("statsforecast") is None, reason="an optional library")
@@ -27,17 +27,13 @@ def make_days(number, values, **fields):
         np.where(STEPS % 7 == 6, 0.0, 20.0 + 5 * (STEPS % 7)),
     ],
 )
-def test_a_trend_and_a_week_go_on(values, tmp_path):
+def test_a_trend_and_a_week_go_on(values):
     rough = values + np.random.default_rng(0).normal(0, 0.01, 96)
     train = WindowSet([make_days(i, rough) for i in range(2)], dataset="bitcoin")
     fitted = fit_baseline("ets", train)
     # Another level and another place in the week than the form was chosen on, much later.
     moved = make_days(400, np.roll(values, 3) if values.min() == 0 else values + 300, split="test")
     assert np.abs(fitted.predict([moved.view])[0] - moved.y).mean() < 3  # of changes up to 50
-
-    fitted.save(tmp_path)
-    again = load_baseline(tmp_path).predict([moved.view])
-    np.testing.assert_array_equal(again, fitted.predict([moved.view]))
 
 
 def test_a_long_season_is_removed_and_restored():
@@ -54,12 +50,9 @@ def test_a_level_continues_and_unknown_series_are_refused():
     level = WindowSet([make_days(0, np.full(96, 7.0))], dataset="bitcoin")
     fitted = smoothing.Ets.fit(level)
     np.testing.assert_allclose(fitted.predict(level.views())[0], 7.0)
-    assert fitted.predict([]).shape == (0, 48)
     other = make_days(1, STEPS, entity="other", split="test").view
     with pytest.raises(DataError, match="belongs to other"):
         fitted.predict([other])
-    with pytest.raises(LeakageError):
-        smoothing.Ets.fit(WindowSet([make_days(1, STEPS, split="test")], dataset="bitcoin"))
 
 
 def test_the_day_of_hourly_data_is_seasonal():

@@ -68,12 +68,25 @@ def cut(table, news, horizon=1):
     return windows.split("train"), windows.split("val"), pool
 
 
+@pytest.fixture(scope="module")
+def struck():
+    """Windows of train and of validation that fall on strikes, and the headlines."""
+    return cut(*make_table(3.0))
+
+
+def hide_later(news, val):
+    """Return the headlines with other words in all that came out since validation began."""
+    begin = val[0].view.origin_utc.replace(tzinfo=None)
+    told = pl.when(pl.col("ds") < begin).then("title").otherwise(pl.lit("zebra zebra zebra"))
+    return news.with_columns(title=told)
+
+
 def miss(forecast_NH, windows):
     return float(np.abs(forecast_NH - windows.truth()).mean())
 
 
-def test_a_news_ridge_recovers_announced_effects(tmp_path):
-    train, val, news = cut(*make_table(3.0))
+def test_a_news_ridge_recovers_announced_effects(struck, tmp_path):
+    train, val, news = struck
     fit = add_news(SharedFits(), news)
     fitted = fit(METHOD, train)
     assert [part.entity for part in fitted.parts] == [""]
@@ -102,13 +115,12 @@ def test_each_series_has_weights_where_they_differ():
     assert np.ptp(of_b) > 1.5 * np.ptp(of_a)
 
 
-def test_nothing_of_validation_enters_the_fit():
+def test_nothing_of_validation_enters_the_fit(struck):
     table, news = make_table(3.0)
-    train, val, pool = cut(table, news)
+    train, val, pool = struck
     begin = val[0].view.origin_utc.replace(tzinfo=None)
-    told = pl.when(pl.col("ds") < begin).then("title").otherwise(pl.lit("zebra zebra zebra"))
     changed = table.with_columns(pl.when(pl.col("ds") < begin).then("y").otherwise(99.0).alias("y"))
-    other, _, poisoned = cut(changed, news.with_columns(title=told))
+    other, _, poisoned = cut(changed, hide_later(news, val))
 
     fitted = add_news(SharedFits(), pool)(METHOD, train)
     same = add_news(SharedFits(), poisoned)(METHOD, other)
@@ -118,8 +130,8 @@ def test_nothing_of_validation_enters_the_fit():
         np.testing.assert_array_equal(part.weights_KH, again.weights_KH)
 
 
-def test_a_refit_in_use_keeps_what_was_read():
-    train, val, news = cut(*make_table(3.0))
+def test_a_refit_in_use_keeps_what_was_read(struck):
+    train, val, news = struck
     config = configure_method(METHOD).with_overrides({"forecast.refit_days": 7})
     priors = PriorSet.fit(config, train, Scaler.fit(train), add_news(SharedFits(), news))
     (before,) = priors.fitted.values()
@@ -129,15 +141,19 @@ def test_a_refit_in_use_keeps_what_was_read():
     assert list(priors.fitted) == [PriorKey(METHOD)]
 
 
-def test_a_record_says_how_far_news_moves(tmp_path):
-    train, val, news = cut(*make_table(3.0))
+def test_a_record_says_how_far_news_moves(struck, tmp_path):
+    train, val, news = struck
     train_run(configure_method(METHOD), train, val, news, tmp_path)
     model = CompEvoForecaster.load(tmp_path, news)
     change_N = measure_news_change(model, val.views(), model.predict(val.views()))
     assert [bool(view.candidate_ids) for view in val.views()] == (change_N != 0).tolist()
 
 
-@pytest.mark.parametrize(("effect", "moved"), [(3.0, 0), (3.0, 40), (0.0, 0)])
+@pytest.mark.parametrize(
+    ("effect", "moved"),
+    [(3.0, 0), (3.0, 40), (0.0, 0)],
+    ids=["announced", "announced on other days", "without an effect"],
+)
 def test_auto_takes_news_that_helps_validation(effect, moved):
     train, val, news = cut(*make_table(effect, moved=moved))
     choice = choose_method(train, val, names=("seasonal-mean", "last-value"), news=news)
@@ -159,9 +175,7 @@ def test_auto_takes_news_that_helps_validation(effect, moved):
 def test_a_table_with_news_is_fully_supported(tmp_path, monkeypatch):
     monkeypatch.setattr("compevo_core.lm.encoder.load_encoder", lambda _: Hashing())
     table, news = make_table(3.0)
-    said = []
-    forecaster = Forecaster(METHOD, horizon=1)
-    forecaster.fit(table, news=news, on_step=said.append)
+    forecaster = Forecaster(METHOD, horizon=1).fit(table, news=news)
 
     def forecast(title, time="ds"):
         told = {time: [START + timedelta(days=DAYS, hours=-2)], "title": [title]}
@@ -212,12 +226,10 @@ def test_a_table_too_short_for_news_says_why():
     assert "last-value+news" in choice.left_out
 
 
-def test_agents_take_their_topics_from_headlines_of_train():
+def test_agents_take_their_topics_from_headlines_of_train(struck):
     table, news = make_table(3.0)
-    begin = cut(table, news)[1][0].view.origin_utc.replace(tzinfo=None)
-    told = pl.when(pl.col("ds") < begin).then("title").otherwise(pl.lit("zebra zebra zebra"))
     daily = news.unique("ds").with_columns(title=pl.lit("Weather today"))
-    train, _, pool = cut(table, pl.concat([news.with_columns(title=told), daily]))
+    train, _, pool = cut(table, pl.concat([hide_later(news, struck[1]), daily]))
     config = name_own_topics(RunConfig.preset("own-news"), train, pool)
 
     topics = config.evolution.topics

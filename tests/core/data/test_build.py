@@ -18,6 +18,7 @@ from compevo_core.data.build import (
     select_entities,
     select_live,
 )
+from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.datasets import DATASETS, ELECTRICITY, DatasetSpec, DaySubset, ZonedSpec
 from compevo_core.data.view import DEFAULT_STEPS
 from compevo_core.data.window import measure_news_choice, share_with_choice
@@ -25,6 +26,7 @@ from compevo_core.errors import DataError
 from compevo_core.evaluation import leakage
 from tests.support.window_samples import (
     DAY,
+    HALF_HOUR,
     from_nem,
     make_articles,
     make_benchmark,
@@ -170,23 +172,18 @@ def test_electricity_reads_australian_news_and_looks_back():
     assert (view.origin_utc, view.candidate_ids) == (origin, ("a0", "a3"))
 
 
-def test_benchmark_records_become_a_test_subset():
-    windows = build(benchmark=make_benchmark(date(2021, 3, 4)))
-    record = windows.subset(SUBSET)[0]
-
-    assert record.view.origin_utc == from_nem(2021, 3, 3, 23, 30)
-    assert (record.view.split, record.view.series_id) == ("test", "N2F/TOTALDEMAND/NSW1")
-    assert (record.view.x[0], record.y[47]) == (100.0, 247.0)
-    assert record.view.calendar.target_date == date(2021, 3, 4)
-
-
+# Days since the market's change to readings of five minutes are marked.
 @pytest.mark.parametrize(
     ("day", "subsets"),
     [(date(2021, 9, 30), (SUBSET,)), (date(2021, 10, 1), (SUBSET, SHIFTED_SUBSET))],
 )
-def test_benchmark_days_of_five_minutes_are_marked(day, subsets):
-    windows = build(benchmark=make_benchmark(day))
-    assert windows.split("test")[0].view.subsets == subsets
+def test_benchmark_records_become_a_test_subset(day, subsets):
+    (record,) = build(benchmark=make_benchmark(day)).subset(SUBSET)
+
+    assert record.view.origin_utc == from_nem(day.year, day.month, day.day) - HALF_HOUR
+    assert (record.view.split, record.view.series_id) == ("test", "N2F/TOTALDEMAND/NSW1")
+    assert (record.view.x[0], record.y[47]) == (100.0, 247.0)
+    assert (record.view.calendar.target_date, record.view.subsets) == (day, subsets)
 
 
 @pytest.mark.parametrize(("day", "length"), [(date(2019, 3, 4), 48), (date(2021, 3, 4), 47)])
@@ -275,7 +272,7 @@ def test_a_choice_needs_more_candidates_than_reads():
     assert (share_with_choice(counts, 6), share_with_choice([], 1)) == (0.0, 0.0)
 
 
-def test_the_manifest_counts_coverage_and_choices():
+def test_the_manifest_says_what_windows_hold():
     articles = make_articles([from_nem(2019, 11, 2, hour) for hour in range(4)])
 
     windows = build_windows(ELECTRICITY, make_electricity_series(), articles=articles)
@@ -283,5 +280,6 @@ def test_the_manifest_counts_coverage_and_choices():
 
     assert manifest["coverage"]["train"] == {"NSW1": {"2019": 59, "2020": 19}, "SA1": {"2019": 59}}
     assert manifest["coverage"]["inference"] == {"NSW1": {"2026": 40}, "SA1": {}}
+    assert manifest["holidays_version"] == HOLIDAYS_VERSION
     assert manifest["news_choice"] == measure_news_choice(windows.views())
     assert 0 < manifest["news_choice"]["train"]["more_than_3"] < 1

@@ -10,13 +10,11 @@ import pytest
 
 from compevo_core.data import window as window_module
 from compevo_core.data.build import build_windows
-from compevo_core.data.calendar import HOLIDAYS_VERSION
 from compevo_core.data.view import WindowView
 from compevo_core.data.window import WindowSet, serialize_for_hash
 from compevo_core.errors import DataError
 from compevo_core.runtime.files import hash_text, replace_together
 from tests.support.window_samples import (
-    make_daily_values,
     make_series,
     make_set,
     make_spec,
@@ -178,8 +176,3 @@ def test_a_file_with_other_columns_is_refused(tmp_path):
         replace_together(tmp_path, {"windows.parquet": other.write_parquet}, windows.manifest)
         with pytest.raises(DataError, match="has other columns"):
             WindowSet.read(tmp_path)
-
-
-def test_windows_say_which_release_named_their_holidays():
-    windows = build_windows(make_spec(), make_series(make_daily_values(20, seed=1)))
-    assert windows.manifest["holidays_version"] == HOLIDAYS_VERSION

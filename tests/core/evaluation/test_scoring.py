@@ -225,16 +225,17 @@ def test_published_forecasts_keep_their_published_quantiles():
     assert (row["wql"], row["coverage_95"], row["pinball_q20"]) == (None, None, None)
 
 
-def _score_beside_baselines(panels_per_scope):
+@pytest.fixture(scope="module")
+def beside_baselines():
+    """The scores of a population beside those of baselines, and the paired tests."""
     forecasts = score_baselines(SCOPES).forecasts
-    beside = {"baseline_forecasts": forecasts, "news": small.news_pool()}
-    beside["panels_per_scope"] = panels_per_scope
+    beside = {"baseline_forecasts": forecasts, "news": small.news_pool(), "panels_per_scope": 2}
     scores = scoring.score_population(FakePopulation(), SCOPES, **SHARED, **beside)
     return scores, scoring.compare_seeds([scores] * 2, forecasts, "compevo")
 
 
-def test_a_population_meets_every_baseline_on_every_scope():
-    scores, paired_tests = _score_beside_baselines(panels_per_scope=2)
+def test_a_population_meets_every_baseline_on_every_scope(beside_baselines):
+    scores, paired_tests = beside_baselines
     assert scores.rows["method"].unique(maintain_order=True).to_list() == PARTS
     assert paired_tests.select("subset", "method_b", "n", "seeds_a").rows() == [
         (subset, method, n, 2)
@@ -251,9 +252,9 @@ def test_forecasts_for_some_scopes_only_are_refused():
         scoring.score_population(FakePopulation(), SCOPES, **SHARED, baseline_forecasts=[{}])
 
 
-def test_everything_scored_is_written_and_read_back(tmp_path):
+def test_everything_scored_is_written_and_read_back(beside_baselines, tmp_path):
     config, results = FakePopulation.config, tmp_path / "results"
-    scores, paired_tests = _score_beside_baselines(panels_per_scope=1)
+    scores, paired_tests = beside_baselines
     run = RunFolder(tmp_path / "run")
 
     path = write_tables(scores.rows, paired_tests, [config], results, "main", "paired-main")

@@ -1,7 +1,7 @@
 """The paper's own test sets: labels, the leak guard, shares of overlap, and the look-up."""
 
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 import polars as pl
@@ -121,6 +121,17 @@ def test_last_week_is_repeated_where_views_hold_it():
     assert np.array_equal(LastWeek().predict(later.views()), week_before.truth())
 
 
+@pytest.fixture(scope="module")
+def deployment(archive_dir, tmp_path_factory):
+    """A deployment that reads the archive once for all sets."""
+    from tests.support.deployment import open_home
+
+    if not (archive_dir / "compevo_paper").is_dir():
+        pytest.skip(f"{archive_dir} holds no compevo_paper")
+    home, now = tmp_path_factory.mktemp("home"), datetime(2026, 5, 1, tzinfo=UTC)
+    return open_home(home, "archive", now=now, archive=archive_dir)
+
+
 @pytest.mark.parametrize(
     ("name", "test", "missing", "mae"),
     [
@@ -129,16 +140,10 @@ def test_last_week_is_repeated_where_views_hold_it():
         ("paper-2026", 100, {}, 185.7),
     ],
 )
-def test_the_real_windows_are_the_papers(archive_dir, tmp_path, name, test, missing, mae):
-    from compevo_pipeline.config.settings import Settings
+def test_the_real_windows_are_the_papers(deployment, tmp_path, name, test, missing, mae):
     from compevo_pipeline.paper.runs import cut_paper_windows
-    from compevo_pipeline.sources.common.base import Mode
-    from compevo_pipeline.work.deployment import Deployment
 
-    if not (archive_dir / "compevo_paper").is_dir():
-        pytest.skip(f"{archive_dir} holds no compevo_paper")
-    settings = Settings(home=tmp_path / "home", mode=Mode.ARCHIVE, archive=archive_dir)
-    windows = cut_paper_windows(Deployment(settings=settings), name, tmp_path)
+    windows = cut_paper_windows(deployment, name, tmp_path)
     row = pl.read_csv(tmp_path / "paper-windows.csv").row(0, named=True)
     regions = [item.partition(":")[0] for item in (row["missing"] or "").split()]
     assert {region: regions.count(region) for region in regions} == missing

@@ -144,6 +144,13 @@ def test_periods_in_an_index_of_two_levels_are_stamps():
         clone(RIDGE).fit(make_days().set_index("ds", drop=False))
 
 
+def test_columns_of_two_levels_are_named_as_over_two_rows():
+    wide = make_days(series=["a", "b"]).pivot(index="ds", columns="unique_id", values=["y"])
+    with pytest.warns(UserWarning, match="not read: 'y b'"):
+        forecast = clone(RIDGE).set_params(value="y a").fit(wide).predict()
+    assert list(forecast["mean"]) == list(clone(RIDGE).fit(make_days()).predict()["mean"])
+
+
 def test_columns_with_gaps_or_without_use_are_named():
     with pytest.warns(UserWarning, match="not read: 'price', 'shop'"):
         clone(RIDGE).fit(make_days().assign(price=1.0, shop="a"))
@@ -236,7 +243,7 @@ def test_fitted_values_are_validations_held_out_forecasts():
 def test_a_forecast_reaches_over_a_long_gap():
     whole = clone(RIDGE).fit(make_days()).predict()
 
-    with pytest.warns(UserWarning, match="8 inputs of y are missing, and have the values of the"):
+    with pytest.warns(UserWarning, match=r"have the values of the season before, in y \(8\)"):
         forecast = clone(RIDGE).fit(make_days().drop(index=range(220, 228))).predict()
 
     assert np.abs(forecast["mean"] - whole["mean"]).max() < 3

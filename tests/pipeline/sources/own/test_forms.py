@@ -129,6 +129,12 @@ FORMS = {
     "influx.json": json.dumps(
         {"results": [{"columns": ["time", "y"], "values": [[str(t), t.hour] for t in HOURS]}]}
     ),
+    "report.csv": "C,NEMP.WORLD,DEMAND,AEMO\nI,DEMAND,REGION,4,SETTLEMENTDATE,TOTALDEMAND\n"
+    + fill("", 'D,DEMAND,REGION,4,"{t:%Y/%m/%d %H:%M:%S}",{load}').strip()
+    + "\nC,END OF REPORT,963\n",
+    "nem12.csv": "100,NEM12,202405010000,MDP,ME\n200,6305,B1E1,E1,E1,N1,77,kWh,60,\n"
+    + fill("", f"300,{{t:%Y%m%d}},{'{t.day},' * 24}A,,,20240501,", DAYS[:40]).strip()
+    + "\n400,1,24,E,,\n900\n",
     "years.csv": write("year,flow", (f"{1871 + i},{1000 + i * 37 % 300}" for i in range(100))),
 }
 
@@ -199,6 +205,8 @@ def test_numbered_parts_of_days_are_steps():
         ("a.ndjson", b"[1, 2", "a.ndjson"),
         ("a.json", b'{"a": [1], "b": [2, 3]}', "a.json"),
         ("a.csv", write("date,hour,load", ODD_HOURS), "row 502, .*'hour': '2A'.*number"),
+        ("a.csv", b"C,AEMO\nI,A,B,1,t,y\nD,A,B,1,2024,5\nI,A,C,1,t\n", "2 tables .A,B, A,C.: keep"),
+        ("a.csv", b"100,NEM12\n300,20240101,5,A\n900\n", "line 2: not as in NEM12"),
         ("a.csv", write("date,sold", OTHER_DAYS), "row 152.*'31/05/2023'.*%Y-%m-%d"),
     ],
 )

@@ -352,9 +352,25 @@ def test_columns_are_known_by_their_names_and_values():
         rows = zip(["y", *codes], write_hours().splitlines(), strict=True)
         assert 'values = ["load"]' in look("\n".join(f"{code},{row}" for code, row in rows)).text
 
+    # A start comes before other times, UTC before other clocks, and a forecast is not measured.
+    rows = [line.split(",") for line in write_hours().splitlines()[1:]]
+    both = ["publishTime,startTime,periodNumber,MW Forecast,totalLoad"]
+    both += [f"{t},{t},{number},{load},{load}" for t, number, load in rows]
+    text = look("\n".join(both)).text
+    assert 'time = "startTime"' in text and 'values = ["totalLoad"]' in text
+    assert 'time = "Time UTC"' in look("\n".join(both).replace("startTime", "Time UTC")).text
+
 
 @pytest.mark.parametrize(
-    ("name", "unit"), [("sales_mw", "MW"), ("Verbrauch [kWh]", "kWh"), ("t (°C) min", "°C")]
+    ("name", "unit"),
+    [
+        ("sales_mw", "MW"),
+        ("mw", "MW"),
+        ("Verbrauch [kWh]", "kWh"),
+        ("GrossMWh", "MWh"),
+        ("t (°C) min", "°C"),
+        ("OBS_VALUE", "units"),
+    ],
 )
 def test_a_unit_is_read_from_the_columns_name(name, unit):
     draft = look(WITH_OFFSET.replace("sales_mw", name), unit="")
